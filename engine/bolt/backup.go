@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage/storedir"
 )
 
 // backups makes backups of the store.
@@ -23,73 +22,54 @@ type backups struct {
 // a record of a clean close. Sidecars are not copied, because the engine can make them again from
 // the data. An interrupted backup leaves nothing that is mistaken for a store.
 func (b *backups) Backup(ctx context.Context, dir string) error {
-	dir, err := filepath.Abs(dir) // the path that PrepareDir checks, also after os.Chdir
+	if b.dir.Contains(dir) {
+		return fmt.Errorf("hapax: backup to %s: %w", dir, storedir.ErrInside)
+	}
+	d, err := storedir.Make(dir)
 	if err != nil {
 		return fmt.Errorf("hapax: backup: %w", err)
 	}
-	if _, err := os.Lstat(dir); err == nil {
-		return fmt.Errorf("hapax: backup: %s: %w", dir, fs.ErrExist)
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("hapax: backup: %w", err)
+	err = b.backupTo(ctx, d)
+	if err != nil {
+		removeCopy(d)
 	}
-	if err := b.backupTo(ctx, dir); err != nil {
-		return fmt.Errorf("hapax: backup: %w", err)
+	if err = errors.Join(err, d.Close()); err != nil {
+		return fmt.Errorf("hapax: backup to %s: %w", dir, err)
 	}
 	return nil
 }
 
-// backupTo is Backup to a path at which nothing existed a moment ago. Files of another backup there
-// are not removed.
-func (b *backups) backupTo(ctx context.Context, dir string) (err error) {
-	if err := sidecar.PrepareDir(dir); err != nil {
+// backupTo is Backup to a directory that was just made.
+func (b *backups) backupTo(ctx context.Context, dir *storedir.Dir) error {
+	if err := dir.Lock(b.o.LockTimeout); err != nil {
 		return err
 	}
-	lock, err := sidecar.Lock(dir, lockName, b.o.LockTimeout)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = lock.Close() }()
-	if entries, err := os.ReadDir(dir); err != nil {
-		return err
-	} else if len(entries) > 1 { // one of them is the lock
-		return fmt.Errorf("%s: %w", dir, fs.ErrExist)
-	}
-	defer func() {
-		if err != nil {
-			removeCopy(dir)
-		}
-	}()
-
 	id := b.id.Backup()
-	path := filepath.Join(dir, copyFileName)
-	if err := b.view(func(tx *readTx) error { return tx.copyTo(ctx, path, b.o, id) }); err != nil {
+	if err := b.view(func(tx *readTx) error { return tx.copyTo(ctx, dir, b.o, id) }); err != nil {
 		return err
 	}
-	if err := attestCopy(dir, path, id); err != nil {
+	if err := attestCopy(dir, id); err != nil {
 		return err
 	}
 	if err := install(dir, copyFileName); err != nil {
 		return err
 	}
-	return sidecar.WriteIdentity(sidecar.OS{}, dir, sidecar.Bolt, id)
+	return sidecar.WriteIdentity(dir.FS(), dir.Path(), sidecar.Bolt, id)
 }
 
 // removeCopy removes the files of Backup, as far as it can, and no others.
-func removeCopy(dir string) {
-	for _, name := range []string{sidecar.IdentityName, sidecar.IdentityName + ".tmp", fileName, copyFileName, cleanName, cleanName + ".tmp", lockName} {
-		_ = os.Remove(filepath.Join(dir, name))
-	}
-	_ = os.Remove(dir)
+func removeCopy(dir *storedir.Dir) {
+	dir.RemoveSelf(sidecar.IdentityName, sidecar.IdentityName+".tmp", fileName, copyFileName, cleanName, cleanName+".tmp")
 }
 
 // copyTo writes the contents of a readTx to a new file.
-func (tx *readTx) copyTo(ctx context.Context, path string, o Options, id storage.Identity) error {
+func (tx *readTx) copyTo(ctx context.Context, dir *storedir.Dir, o Options, id storage.Identity) error {
 	h, err := tx.head()
 	if err != nil {
 		return err
 	}
-	o.openFile = nil
-	return build(path, o, id, h.seq, func(b *builder) error {
+	o.opened = func(*os.File) {}
+	return build(dir, copyFileName, o, id, h.seq, func(b *builder) error {
 		err := tx.scan(ctx, storage.Span{}, func(prefix []byte, c *cursor) error {
 			return b.put([][]byte{claimsDir, prefix}, string(sumKey(claimSpace, prefix)), c.key(), c.value(), c.entry())
 		})
@@ -125,9 +105,9 @@ func (tx *readTx) copyDir(ctx context.Context, b *builder, dir []byte, space byt
 	return err
 }
 
-// attestCopy writes the record of a clean close for the file at path.
-func attestCopy(dir, path string, id storage.Identity) error {
-	f, err := os.Open(path)
+// attestCopy writes the record of a clean close for the copy.
+func attestCopy(dir *storedir.Dir, id storage.Identity) error {
+	f, err := dir.OpenFile(copyFileName, os.O_RDONLY)
 	if err != nil {
 		return err
 	}
@@ -141,5 +121,5 @@ func attestCopy(dir, path string, id storage.Identity) error {
 	if err != nil {
 		return err
 	}
-	return writeClean(sidecar.OS{}, dir, f, id, h.seq, tx.txid)
+	return writeClean(dir.FS(), dir.Path(), f, id, h.seq, tx.txid)
 }

@@ -3,8 +3,10 @@ package bolt
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/storedir"
 	bbolt "go.etcd.io/bbolt"
 )
 
@@ -23,13 +25,13 @@ const buildTxBytes = 4 << 20
 
 // build writes a new file with the entries that fill puts. Like the store's own file, it may be on a
 // disk that fails while bbolt reads it through its mapping.
-func build(path string, o Options, id storage.Identity, seq uint64, fill func(b *builder) error) error {
+func build(dir *storedir.Dir, name string, o Options, id storage.Identity, seq uint64, fill func(b *builder) error) error {
 	b := &builder{sums: map[string]*sum{
 		string(sumKey(stateSpace, nil)):   {},
 		string(sumKey(journalSpace, nil)): {},
 	}}
-	err := guardAs(fmt.Errorf("hapax: writing %s", path), func() error {
-		err := b.open(path, o)
+	err := guardAs(fmt.Errorf("hapax: writing %s in %s", name, dir.Path()), func() error {
+		err := b.open(dir, name, o)
 		if err == nil {
 			err = fill(b)
 		}
@@ -47,8 +49,9 @@ func build(path string, o Options, id storage.Identity, seq uint64, fill func(b 
 	return err
 }
 
-func (b *builder) open(path string, o Options) (err error) {
-	if b.db, err = bbolt.Open(path, 0o600, o.bbolt()); err != nil {
+func (b *builder) open(dir *storedir.Dir, name string, o Options) (err error) {
+	path := filepath.Join(dir.Path(), name)
+	if b.db, err = bbolt.Open(path, 0o600, o.bbolt(dir)); err != nil {
 		return fmt.Errorf("hapax: creating %s: %w", path, err)
 	}
 	b.db.AllocSize = minGrowStep

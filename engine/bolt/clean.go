@@ -7,12 +7,12 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage/storedir"
 )
 
 // The file CLEAN means that the store was closed after its last write, and has a checksum of every
@@ -62,8 +62,8 @@ func parseClean(b []byte) (r clean, err error) {
 }
 
 // readClean returns the record of a clean close, found = false if there is none.
-func readClean(dir string) (r clean, found bool, err error) {
-	b, err := sidecar.OS{}.ReadFile(filepath.Join(dir, cleanName))
+func readClean(dir *storedir.Dir) (r clean, found bool, err error) {
+	b, err := dir.ReadFile(cleanName)
 	if errors.Is(err, fs.ErrNotExist) {
 		return clean{}, false, nil
 	}

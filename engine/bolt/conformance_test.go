@@ -57,11 +57,11 @@ type breaker struct {
 }
 
 func (b *breaker) options() Options {
-	return Options{LockTimeout: shortLock, files: brokenFS{b: b}, openFile: func(path string, flag int, mode os.FileMode) (*os.File, error) {
-		f, err := os.OpenFile(path, flag, mode)
-		b.file = f
-		return f, err
-	}}
+	return Options{
+		LockTimeout: shortLock,
+		files:       func(fsys sidecar.FS) sidecar.FS { return brokenFS{fsys, b} },
+		opened:      func(f *os.File) { b.file = f },
+	}
 }
 
 // fail replaces bbolt's descriptor by a read-only one.
@@ -80,7 +80,7 @@ func (b *breaker) fail(t testing.TB) error {
 }
 
 type brokenFS struct {
-	sidecar.OS
+	sidecar.FS
 	b *breaker
 }
 
@@ -88,7 +88,7 @@ func (f brokenFS) Create(path string) (sidecar.File, error) {
 	if f.b.broken.Load() {
 		return nil, &os.PathError{Op: "open", Path: path, Err: syscall.EBADF}
 	}
-	file, err := f.OS.Create(path)
+	file, err := f.FS.Create(path)
 	return fullFile{file, f.b}, err
 }
 

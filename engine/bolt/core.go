@@ -3,12 +3,14 @@ package bolt
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"sync/atomic"
 
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage/storedir"
 	bbolt "go.etcd.io/bbolt"
 )
 
@@ -18,9 +20,8 @@ var ErrFailed = errors.New("hapax: bolt: a write to the store failed, nothing mo
 
 // A core is what the parts of a store share: directory, file, bbolt, and whether a write has failed.
 type core struct {
-	dir  string
-	o    Options
-	lock io.Closer // the directory's
+	dir *storedir.Dir // locked
+	o   Options
 
 	file     *os.File // for reads with pread
 	db       *bbolt.DB
@@ -66,6 +67,12 @@ func (c *core) readTx(root, highWater, txid uint64) *readTx {
 	return &readTx{file: c.file, pageSize: c.pageSize, root: root, highWater: highWater, txid: txid}
 }
 
+// path returns the path of a file in the directory.
+func (c *core) path(name string) string { return filepath.Join(c.dir.Path(), name) }
+
+// files returns the file system for sidecars and other small files.
+func (c *core) files() sidecar.FS { return c.o.files(c.dir.FS()) }
+
 // release releases all that open has acquired.
 func (c *core) release() error {
 	var errs []error
@@ -79,12 +86,15 @@ func (c *core) release() error {
 	if c.file != nil {
 		errs = append(errs, c.file.Close())
 	}
-	return errors.Join(append(errs, c.lock.Close())...)
+	return errors.Join(append(errs, c.dir.Close())...)
 }
 
 // view runs fn on the newest state, whose pages do not change until fn returns.
 func (c *core) view(fn func(tx *readTx) error) error {
 	failed := c.failure.Load()
+	if failed != nil && errors.Is(failed.err, storage.ErrMoved) {
+		return failed.err
+	}
 	want := c.txid.Load()
 	if err := c.ready(want); err != nil {
 		return err

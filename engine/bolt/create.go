@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage/storedir"
 )
 
 // survey reports whether dir is a store. If not, create must be able to make or complete one:
@@ -19,36 +19,36 @@ import (
 // The store is not visible as one before the last step. A claims.bolt without HAPAX is replaced
 // only if it has no batch: a store whose HAPAX was lost is not mistaken for a new one. survey
 // changes nothing.
-func survey(dir string) (exists bool, err error) {
-	_, err = sidecar.ReadIdentity(sidecar.OS{}, dir, sidecar.Bolt)
+func survey(dir *storedir.Dir) (exists bool, err error) {
+	_, err = sidecar.ReadIdentity(dir.FS(), dir.Path(), sidecar.Bolt)
 	if err == nil {
 		return true, nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	entries, err := os.ReadDir(dir)
+	names, err := dir.List(".")
 	if err != nil {
 		return false, fmt.Errorf("hapax: looking at the store's directory: %w", err)
 	}
-	for _, e := range entries {
-		switch name := e.Name(); name {
-		case lockName, newFileName, sidecar.IdentityName + ".tmp":
+	for _, name := range names {
+		switch name {
+		case storedir.LockName, newFileName, sidecar.IdentityName + ".tmp":
 		case "lost+found": // the directory may be the root of a file system
 		case fileName:
-			if err := unused(filepath.Join(dir, fileName)); err != nil {
+			if err := unused(dir); err != nil {
 				return false, err
 			}
 		default:
-			return false, fmt.Errorf("%w: %s has no %s, but %s: give an empty directory", storage.ErrForeign, dir, sidecar.IdentityName, name)
+			return false, fmt.Errorf("%w: %s has no %s, but %s: give an empty directory", storage.ErrForeign, dir.Path(), sidecar.IdentityName, name)
 		}
 	}
 	return false, nil
 }
 
 // unused returns an error unless the file is one that create has just made.
-func unused(path string) error {
-	f, err := os.Open(path)
+func unused(dir *storedir.Dir) error {
+	f, err := dir.OpenFile(fileName, os.O_RDONLY)
 	if err != nil {
 		return fmt.Errorf("hapax: opening the store: %w", err)
 	}
@@ -74,18 +74,17 @@ func unused(path string) error {
 }
 
 // create makes a new store in dir.
-func create(dir string, o Options) error {
+func create(dir *storedir.Dir, o Options) error {
 	id := storage.NewIdentity()
-	path := filepath.Join(dir, newFileName)
-	if err := errors.Join(removeIfThere(path), removeIfThere(filepath.Join(dir, cleanName))); err != nil {
+	if err := errors.Join(removeIfThere(dir, newFileName), removeIfThere(dir, cleanName)); err != nil {
 		return err
 	}
-	err := build(path, o, id, 0, func(*builder) error { return nil })
+	err := build(dir, newFileName, o, id, 0, func(*builder) error { return nil })
 	if err == nil {
 		err = install(dir, newFileName)
 	}
 	if err == nil {
-		err = sidecar.WriteIdentity(sidecar.OS{}, dir, sidecar.Bolt, id)
+		err = sidecar.WriteIdentity(dir.FS(), dir.Path(), sidecar.Bolt, id)
 	}
 	if err != nil {
 		return fmt.Errorf("hapax: creating the store: %w", err)
@@ -94,23 +93,22 @@ func create(dir string, o Options) error {
 }
 
 // install gives a complete file its name, durably.
-func install(dir, name string) error {
-	path := filepath.Join(dir, name)
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+func install(dir *storedir.Dir, name string) error {
+	f, err := dir.OpenFile(name, os.O_RDWR)
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(path, filepath.Join(dir, fileName)); err != nil {
+	if err := dir.Rename(name, fileName); err != nil {
 		return err
 	}
-	return sidecar.OS{}.SyncDir(dir)
+	return dir.Sync()
 }
 
-func removeIfThere(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func removeIfThere(dir *storedir.Dir, name string) error {
+	if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("hapax: %w", err)
 	}
 	return nil

@@ -72,7 +72,7 @@
 //	claims.bolt         everything
 //	HAPAX               identity and format; written last when a store is made
 //	CLEAN               the record of a clean close; removed before the first write
-//	LOCK                one writer for each directory
+//	LOCK                one writer for each directory (package storedir)
 //	*.sidecar           files written by WriteSidecar
 //	claims.bolt.new     a store being created; ignored
 //	claims.bolt.backup  an unfinished backup; never opened as a store

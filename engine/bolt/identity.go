@@ -20,7 +20,7 @@ func (i *identity) raiseFormat() error {
 	if i.raised {
 		return nil
 	}
-	if err := sidecar.WriteIdentity(i.o.files, i.dir, sidecar.Bolt, i.id); err != nil {
+	if err := sidecar.WriteIdentity(i.files(), i.dir.Path(), sidecar.Bolt, i.id); err != nil {
 		return fmt.Errorf("raising the format of the store: %w", err)
 	}
 	i.raised = true

@@ -2,8 +2,11 @@ package bolt
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage/storedir"
 )
 
 // The names of the files.
@@ -11,11 +14,20 @@ const (
 	fileName     = "claims.bolt"
 	newFileName  = "claims.bolt.new"    // a file being created; still empty
 	copyFileName = "claims.bolt.backup" // a backup being written
-	lockName     = "LOCK"
 	cleanName    = "CLEAN"
 
 	sidecarSuffix = ".sidecar"
 )
+
+// isOurs reports whether a file is one of the store's.
+func isOurs(name string) bool {
+	name = strings.TrimSuffix(name, ".tmp")
+	switch name {
+	case fileName, newFileName, copyFileName, cleanName, sidecar.IdentityName, storedir.LockName:
+		return true
+	}
+	return strings.HasSuffix(name, sidecarSuffix)
+}
 
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %w", storage.ErrDamaged, fileName, fmt.Errorf(format, args...))

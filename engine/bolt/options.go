@@ -2,7 +2,9 @@ package bolt
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"time"
@@ -10,6 +12,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage/storedir"
 )
 
 // Options of a store. The zero value of each field is its stated default.
@@ -25,9 +28,12 @@ type Options struct {
 	// size: an Apply whose file exceeds its mapping waits for the reads in progress.)
 	MaxFileBytes int64
 
+	// Logger receives what Open finds wrong with the modes of the directory. nil = slog.Default().
+	Logger *slog.Logger
+
 	// For tests.
-	openFile func(path string, flag int, mode os.FileMode) (*os.File, error) // how bbolt opens its file
-	files    sidecar.FS                                                      // for sidecars and CLEAN
+	opened func(*os.File)              // is called with the file that bbolt has opened
+	files  func(sidecar.FS) sidecar.FS // wraps what sidecars and CLEAN are written to
 }
 
 const (
@@ -54,7 +60,13 @@ func (o *Options) check() error {
 		o.LockTimeout = defaultLockTimeout
 	}
 	if o.files == nil {
-		o.files = sidecar.OS{}
+		o.files = func(fsys sidecar.FS) sidecar.FS { return fsys }
+	}
+	if o.opened == nil {
+		o.opened = func(*os.File) {}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
 	}
 	limit := int64(1) << 46
 	if strconv.IntSize == 32 {
@@ -72,12 +84,19 @@ func (o *Options) check() error {
 	return nil
 }
 
-func (o *Options) bbolt() *bbolt.Options {
+// bbolt returns the options with which bbolt opens a file of dir.
+func (o *Options) bbolt(dir *storedir.Dir) *bbolt.Options {
 	b := &bbolt.Options{
 		Timeout:      o.LockTimeout,
 		FreelistType: bbolt.FreelistMapType,
 		MaxSize:      int(o.MaxFileBytes),
-		OpenFile:     o.openFile,
+		OpenFile: func(path string, flag int, _ os.FileMode) (*os.File, error) {
+			f, err := dir.OpenFile(filepath.Base(path), flag)
+			if err == nil {
+				o.opened(f)
+			}
+			return f, err
+		},
 	}
 	if runtime.GOOS != "windows" {
 		b.InitialMmapSize = int(o.MaxFileBytes)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 
@@ -30,7 +29,7 @@ func (s *sidecars) WriteSidecar(name string, write func(io.Writer) error) error 
 	defer s.replacing.Unlock()
 	var callers error
 	c := counter{n: &s.written}
-	err := sidecar.Write(s.o.files, s.dir, name+sidecarSuffix, func(w io.Writer) error {
+	err := sidecar.Write(s.files(), s.dir.Path(), name+sidecarSuffix, func(w io.Writer) error {
 		c.Writer = w
 		callers = write(&c)
 		return callers
@@ -50,7 +49,7 @@ func (s *sidecars) ReadSidecar(name string, read func(r io.Reader, size int64) e
 	if err := checkSidecarName(name); err != nil {
 		return err
 	}
-	if err := sidecar.Read(s.o.files, filepath.Join(s.dir, name+sidecarSuffix), read); err != nil {
+	if err := sidecar.Read(s.files(), s.path(name+sidecarSuffix), read); err != nil {
 		return fmt.Errorf("hapax: reading sidecar %s: %w", name, err)
 	}
 	return nil

@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
+	"sync"
 
 	bbolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage/storedir"
 )
 
 // A Store is a storage.Store in one bbolt file. Make it with Open.
@@ -33,6 +33,8 @@ type Store struct {
 	backups
 
 	lastSeq uint64 // when opened
+	closing sync.Once
+	closed  error // what Close has returned
 }
 
 var _ storage.Store = (*Store)(nil)
@@ -46,22 +48,11 @@ func Open(dir string, o Options) (*Store, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	if err := sidecar.PrepareDir(dir); err != nil {
-		return nil, err
-	}
-	dir, err := filepath.Abs(dir) // the path that PrepareDir checked, also after os.Chdir
-	if err != nil {
-		return nil, fmt.Errorf("hapax: the store's directory: %w", err)
-	}
-	// Check before the lock file is made: a foreign directory remains unchanged.
-	if _, err := survey(dir); err != nil {
-		return nil, err
-	}
-	lock, err := sidecar.Lock(dir, lockName, o.LockTimeout)
+	d, err := storedir.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	s := newStore(dir, o, lock)
+	s := newStore(d, o)
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.release())
 	}
@@ -69,8 +60,8 @@ func Open(dir string, o Options) (*Store, error) {
 }
 
 // newStore combines a store's parts. None of them is used before the store is open.
-func newStore(dir string, o Options, lock io.Closer) *Store {
-	s := &Store{core: core{dir: dir, o: o, lock: lock}}
+func newStore(dir *storedir.Dir, o Options) *Store {
+	s := &Store{core: core{dir: dir, o: o}}
 	c := &s.core
 	s.identity.core = c
 	s.reader = reader{c}
@@ -86,6 +77,17 @@ func newStore(dir string, o Options, lock io.Closer) *Store {
 }
 
 func (s *Store) open() error {
+	// Check before the lock file is made: a foreign directory remains unchanged.
+	if _, err := survey(s.dir); err != nil {
+		return err
+	}
+	if err := s.dir.Lock(s.o.LockTimeout); err != nil {
+		return err
+	}
+	for _, warning := range s.dir.Warnings() {
+		s.o.Logger.Warn("hapax: " + warning)
+	}
+	s.dir.Protect(isOurs)
 	exists, err := survey(s.dir)
 	if err != nil {
 		return err
@@ -95,10 +97,10 @@ func (s *Store) open() error {
 			return err
 		}
 	}
-	if s.id, err = sidecar.ReadIdentity(sidecar.OS{}, s.dir, sidecar.Bolt); err != nil {
+	if s.id, err = sidecar.ReadIdentity(s.dir.FS(), s.dir.Path(), sidecar.Bolt); err != nil {
 		return err
 	}
-	format, err := sidecar.ReadFormat(sidecar.OS{}, s.dir)
+	format, err := sidecar.ReadFormat(s.dir.FS(), s.dir.Path())
 	if err != nil {
 		return err
 	}
@@ -108,20 +110,27 @@ func (s *Store) open() error {
 		return err
 	}
 	s.txid.Store(tx.txid)
-	return s.openDB()
+	if err := s.openDB(); err != nil {
+		return err
+	}
+	if err := errors.Join(s.dir.Track(sidecar.IdentityName), s.dir.Track(fileName)); err != nil {
+		return fmt.Errorf("hapax: opening the store: %w", err)
+	}
+	s.dir.Watch(func(err error) { _ = s.fail(err) })
+	return nil
 }
 
 // examine makes the existing file durable and then checks it. Nothing is written.
 func (s *Store) examine() (*readTx, error) {
 	var err error
-	if s.file, err = os.OpenFile(filepath.Join(s.dir, fileName), os.O_RDWR, 0); err != nil {
+	if s.file, err = s.dir.OpenFile(fileName, os.O_RDWR); err != nil {
 		if errors.Is(err, os.ErrNotExist) {
 			return nil, damaged("it is missing")
 		}
 		return nil, fmt.Errorf("hapax: opening the store: %w", err)
 	}
 	// After a kill the newest pages may be only in the page cache.
-	if err := errors.Join(s.file.Sync(), sidecar.OS{}.SyncDir(s.dir)); err != nil {
+	if err := errors.Join(s.file.Sync(), s.dir.Sync()); err != nil {
 		return nil, fmt.Errorf("hapax: syncing %s: %w", fileName, err)
 	}
 	record, closed, err := readClean(s.dir)
@@ -163,11 +172,11 @@ func (s *Store) examine() (*readTx, error) {
 
 func (s *Store) openDB() error {
 	err := guard(func() (err error) {
-		s.db, err = bbolt.Open(filepath.Join(s.dir, fileName), 0o600, s.o.bbolt())
+		s.db, err = bbolt.Open(s.path(fileName), 0o600, s.o.bbolt(s.dir))
 		return err
 	})
 	if errors.Is(err, bolterrors.ErrTimeout) {
-		return fmt.Errorf("%w: %s", storage.ErrLocked, filepath.Join(s.dir, fileName))
+		return fmt.Errorf("%w: %s", storage.ErrLocked, s.path(fileName))
 	}
 	if err != nil {
 		return fmt.Errorf("hapax: opening %s: %w", fileName, err)
@@ -186,11 +195,19 @@ func (s *Store) LastSeq() uint64 { return s.lastSeq }
 // Close checks the whole store, leaves a record of the file's checksum that the next Open compares,
 // and releases the directory. It returns storage.ErrDamaged, and leaves no record, if the check
 // finds something. A store that was not written since it was opened after a clean close already has
-// its record.
+// its record. A second Close returns the result of the first.
 func (s *Store) Close() error {
+	s.closing.Do(func() { s.closed = s.close() })
+	return s.closed
+}
+
+func (s *Store) close() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	var err error
+	if moved := s.dir.Check(); moved != nil {
+		err = s.fail(moved)
+	}
 	if s.failure.Load() == nil && !s.stuck.Load() && !s.clean {
 		err = s.leaveClean()
 	}
@@ -211,5 +228,5 @@ func (s *Store) leaveClean() error {
 	if err := s.file.Sync(); err != nil {
 		return fmt.Errorf("hapax: syncing %s: %w", fileName, err)
 	}
-	return writeClean(s.o.files, s.dir, s.file, s.id, s.seq, s.txid.Load())
+	return writeClean(s.files(), s.dir.Path(), s.file, s.id, s.seq, s.txid.Load())
 }

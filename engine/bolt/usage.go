@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 
 	"github.com/hapax-dev/hapax/engine/storage"
 )
@@ -17,12 +16,12 @@ type meter struct{ *core }
 // transaction, the meta pages and the sidecars.
 func (m *meter) Usage() (storage.Usage, error) {
 	u := storage.Usage{WrittenBytes: m.written.Load()}
-	entries, err := os.ReadDir(m.dir)
+	names, err := m.dir.List(".")
 	if err != nil {
 		return storage.Usage{}, fmt.Errorf("hapax: looking at the store's directory: %w", err)
 	}
-	for _, e := range entries {
-		info, err := e.Info()
+	for _, name := range names {
+		info, err := m.dir.Lstat(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // replaced meanwhile
 		}

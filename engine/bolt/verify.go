@@ -15,7 +15,7 @@ type verifier struct {
 // Verify reads the whole store, from one snapshot, and reports what Open would reject after an
 // unclean end.
 func (v *verifier) Verify(ctx context.Context, report func(problem string)) error {
-	id, err := sidecar.ReadIdentity(sidecar.OS{}, v.dir, sidecar.Bolt)
+	id, err := sidecar.ReadIdentity(v.dir.FS(), v.dir.Path(), sidecar.Bolt)
 	switch {
 	case err != nil:
 		report(err.Error())

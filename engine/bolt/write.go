@@ -57,12 +57,15 @@ func (w *writer) update(fn func(w *writeTx) error) error {
 	if err := w.transact(fn); err != nil {
 		return w.fail(err)
 	}
+	if err := w.dir.Recheck(); err != nil {
+		return w.fail(err)
+	}
 	return nil
 }
 
 func (w *writer) transact(fn func(w *writeTx) error) error {
 	if w.clean {
-		if err := sidecar.Remove(w.o.files, w.dir, cleanName); err != nil {
+		if err := sidecar.Remove(w.files(), w.dir.Path(), cleanName); err != nil {
 			return err
 		}
 		w.clean = false

@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage/storedir"
 )
 
 // backups makes backups of the store, one at a time.
@@ -28,89 +27,140 @@ type backups struct {
 	backingUp chan struct{} // has a value during a backup, because there is only one stage
 }
 
-// Backup implements storage.Store. Tables are linked where the file system supports it, and then
-// keep their space until the backup is removed, too. Without hard links, the tables are copied
-// while nothing is sealed, and Apply waits when memory is full; the context ends that before the next
-// table. The copy is opened and closed once, and only after that becomes a store: Open rejects the files
-// of an interrupted backup.
+// Backup implements storage.Store. Tables are copied, so that damage to the store is none to the
+// backup, unless Options.LinkBackups is set. Without hard links, the tables are copied while nothing
+// is sealed, and Apply waits when memory is full; the context ends that before the next table. The
+// copy is opened and closed once, and only after that becomes a store: Open rejects the files of an
+// interrupted backup. A backup that fails removes its own files, and the directory if nothing else
+// is in it.
 func (b *backups) Backup(ctx context.Context, dir string) error {
-	// Locked before the check of dir: two backups to one path must not both find it empty, because
-	// the one that fails removes its contents.
+	// Locked before the check of dir: two backups to one path must not both find it empty.
 	select {
 	case b.backingUp <- struct{}{}:
 		defer func() { <-b.backingUp }()
 	case <-ctx.Done():
 		return fmt.Errorf("hapax: backup to %s: %w", dir, ctx.Err())
 	}
-	fsys := b.disk.FS
-	if fsys == vfs.Default {
-		abs, err := filepath.Abs(dir) // the process may change its directory meanwhile
-		if err != nil {
-			return fmt.Errorf("hapax: backup to %s: %w", dir, err)
+	to, err := b.destination(dir)
+	if err != nil {
+		return fmt.Errorf("hapax: backup to %s: %w", dir, err)
+	}
+	err = b.backup(ctx, to)
+	if err != nil && to.stuck() == nil {
+		err = errors.Join(err, removeBackup(to))
+	}
+	if err = errors.Join(err, to.release()); err != nil {
+		return fmt.Errorf("hapax: backup to %s: %w", dir, err)
+	}
+	return nil
+}
+
+// destination makes the directory of a backup, and locks it.
+func (b *backups) destination(dir string) (*disk, error) {
+	to, err := b.makeDestination(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := to.takeLock(); err != nil {
+		return nil, errors.Join(err, to.release())
+	}
+	return to, nil
+}
+
+func (b *backups) makeDestination(dir string) (*disk, error) {
+	if held := b.disk.held; held != nil {
+		if held.Contains(dir) {
+			return nil, storedir.ErrInside
 		}
-		dir = abs
+		made, err := storedir.Make(dir)
+		if err != nil {
+			return nil, err
+		}
+		return heldDisk(made), nil
+	}
+	fsys := b.disk.FS
+	for at := dir; ; at = fsys.PathDir(at) {
+		if at == b.disk.dir {
+			return nil, storedir.ErrInside
+		}
+		if at == fsys.PathDir(at) {
+			break
+		}
 	}
 	if _, err := fsys.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		if err == nil {
 			err = fs.ErrExist
 		}
-		return fmt.Errorf("hapax: backup to %s: %w", dir, err)
+		return nil, err
 	}
-	if err := b.backup(ctx, dir); err != nil {
-		return fmt.Errorf("hapax: backup to %s: %w", dir, errors.Join(err, fsys.RemoveAll(dir)))
-	}
-	return nil
+	return openDisk(fsys, dir)
 }
 
-func (b *backups) backup(ctx context.Context, dir string) error {
+// removeBackup removes what a failed backup has made in its directory, and the directory.
+func removeBackup(to *disk) error {
+	fsys := to.FS // a failed disk discards changes
+	names, err := fsys.List(to.dir)
+	if err != nil {
+		return err
+	}
+	errs := []error{fsys.RemoveAll(to.path(stageName))}
+	for _, name := range names {
+		if isOurs(name) && name != lockName {
+			errs = append(errs, fsys.Remove(to.path(name)))
+		}
+	}
+	if to.held != nil {
+		to.held.RemoveSelf()
+		return errors.Join(errs...)
+	}
+	errs = append(errs, fsys.Remove(to.path(lockName)))
+	_ = fsys.Remove(to.dir) // unless another program has put something into it
+	return errors.Join(errs...)
+}
+
+func (b *backups) backup(ctx context.Context, to *disk) error {
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if own, ok := b.disk.FS.(*dirFS); ok {
+		own.backup.Store(to.held)
+		defer own.backup.Store(nil)
 	}
 	ended := ctx.Err
 	b.disk.ended.Store(&ended)
 	defer b.disk.ended.Store(nil)
-	sidecars, err := b.copyTo(ctx, dir)
+	sidecars, err := b.copyTo(ctx, to.dir)
 	if err != nil {
 		return err
 	}
-	if dir, err = prepareDir(b.disk.FS, dir); err != nil {
-		return err
-	}
-	if b.disk.FS == vfs.Default {
-		if err := os.Chmod(dir, 0o700); err != nil {
-			return err
-		}
-	}
-	d := newDisk(b.disk.FS, dir)
-	c := &core{o: b.o, disk: d, fault: d.fault, startup: newStartup()}
-	if c.lock, err = takeLock(d); err != nil {
-		return err
-	}
-	return errors.Join(becomeBackup(ctx, c, b.id.Backup(), sidecars), c.release())
+	c := &core{o: b.o, disk: to, fault: to.fault, startup: newStartup()}
+	return becomeBackup(ctx, c, b.id.Backup(), sidecars)
 }
 
 // copyTo makes Pebble's files in dir and returns the sidecars that belong to them.
 func (b *backups) copyTo(ctx context.Context, dir string) (map[string][]byte, error) {
-	stage := b.disk.path(stageName)
-	if err := b.disk.RemoveAll(stage); err != nil {
+	d, stage := b.disk, b.disk.path(stageName)
+	if err := d.RemoveAll(stage); err != nil {
 		return nil, err
+	}
+	move := func(from, to string) error { return vfs.Copy(d, from, to) }
+	if b.o.LinkBackups {
+		move = d.Link
 	}
 	sidecars, err := b.checkpoint(stage)
 	if errors.Is(err, errNoLinks) {
-		return b.checkpoint(dir)
+		// Pebble copies, and its directory must not exist.
+		stage, move = d.PathJoin(dir, stageName), d.Rename
+		sidecars, err = b.checkpoint(stage)
 	}
 	if err == nil {
-		err = fromStage(ctx, b.disk, stage, dir)
+		err = fromStage(ctx, d, stage, dir, move)
 	}
-	return sidecars, errors.Join(err, b.disk.RemoveAll(stage))
+	return sidecars, errors.Join(err, d.RemoveAll(stage))
 }
 
-// fromStage links or copies the files of a stage, durably.
-func fromStage(ctx context.Context, d *disk, stage, dir string) error {
-	dir, err := prepareDir(d.FS, dir)
-	if err != nil {
-		return err
-	}
+// fromStage moves the files of a stage to dir, durably.
+func fromStage(ctx context.Context, d *disk, stage, dir string, move func(from, to string) error) error {
 	names, err := d.List(stage)
 	if err != nil {
 		return err
@@ -119,7 +169,7 @@ func fromStage(ctx context.Context, d *disk, stage, dir string) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := d.Link(d.PathJoin(stage, name), d.PathJoin(dir, name)); err != nil {
+		if err := move(d.PathJoin(stage, name), d.PathJoin(dir, name)); err != nil {
 			return err
 		}
 	}
@@ -135,7 +185,7 @@ func (b *backups) checkpoint(dir string) (map[string][]byte, error) {
 	// that is ingested in between would be missing, and its packed batches as well.
 	b.ingest.Lock()
 	defer b.ingest.Unlock()
-	names, err := b.disk.List(b.disk.dir)
+	names, err := b.disk.names()
 	if err != nil {
 		return nil, err
 	}
@@ -152,6 +202,10 @@ func (b *backups) checkpoint(dir string) (map[string][]byte, error) {
 
 // becomeBackup makes a checkpoint a cleanly closed store.
 func becomeBackup(ctx context.Context, c *core, id storage.Identity, files map[string][]byte) (err error) {
+	d := c.disk
+	if err := d.noteLogs(); err != nil {
+		return err
+	}
 	if c.db, err = c.openPebble(nil); err != nil {
 		return err
 	}
@@ -168,7 +222,6 @@ func becomeBackup(ctx context.Context, c *core, id storage.Identity, files map[s
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	d := c.disk
 	for name, content := range files {
 		if err := writeSealed(d, name, content); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"sort"
 
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -74,7 +75,7 @@ func decodeClean(b []byte) (r cleanRecord, err error) {
 
 // sumFiles lists the directory.
 func sumFiles(d *disk) ([]fileSum, error) {
-	names, err := d.List(d.dir)
+	names, err := d.names()
 	if err != nil {
 		return nil, err
 	}
@@ -105,6 +106,7 @@ func writeClean(d *disk, seq uint64) error {
 	if err != nil {
 		return err
 	}
+	files = slices.DeleteFunc(files, func(f fileSum) bool { return isLog(f.name) && !d.ownLogs.has(f.name) })
 	return writeSealed(d, cleanName, cleanRecord{seq, files}.encode())
 }
 
@@ -141,7 +143,7 @@ func checkClean(d *disk) (found bool, err error) {
 		delete(there, want.name)
 	}
 	for name := range there {
-		return true, fmt.Errorf("%w: %s was not there when the store was closed", storage.ErrDamaged, name)
+		return true, fmt.Errorf("%w: %s was not there when the store was closed: if it is not the store's, move it away", storage.ErrDamaged, name)
 	}
 	return true, nil
 }

@@ -7,15 +7,25 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Close implements storage.Store. Close also releases the directory of a store that has failed.
+// Close implements storage.Store. Close also releases the directory of a store that has failed. A
+// second Close returns the result of the first.
 func (s *Store) Close() error {
+	s.closing.Do(func() { s.closed = s.close() })
+	return s.closed
+}
+
+func (s *Store) close() error {
+	if s.disk.held != nil {
+		if err := s.disk.held.Check(); err != nil {
+			s.fault.set(err)
+		}
+	}
 	close(s.unsynced)
 	close(s.stop)
 	var err error
@@ -34,7 +44,7 @@ func (s *Store) Close() error {
 	if err != nil && s.fault.get() != nil {
 		s.closePoisoned()
 	}
-	return errors.Join(err, s.release())
+	return errors.Join(err, s.disk.release())
 }
 
 // closeClean closes a store whose claims are all in tables, and leaves no file that nothing needs. A
@@ -88,7 +98,7 @@ func removeLogs(d *disk) error {
 	if err != nil {
 		return err
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasSuffix(name, logSuffix) })
+	names = slices.DeleteFunc(names, func(name string) bool { return !d.ownLogs.has(name) })
 	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(fileNumber(a), fileNumber(b)) })
 	for i, name := range names {
 		if i == len(names)-1 {

@@ -1,9 +1,6 @@
 package pebble
 
 import (
-	"errors"
-	"fmt"
-	"io"
 	"sync"
 	"time"
 
@@ -17,7 +14,6 @@ type core struct {
 	disk    *disk
 	fault   *fault
 	startup *startup
-	lock    io.Closer
 	db      *pebble.DB
 
 	recentRuns *runIndex // nil if no caller looks claims up
@@ -74,17 +70,6 @@ func (c *core) begin() (last, floor uint64, err error) {
 	}
 	last, floor = seqs.last, seqs.floor
 	return last, floor, writeAttestation(c.disk, attestation{last, currentManifest(c.disk)})
-}
-
-// release unlocks the directory, unless a write to it is still in progress.
-func (c *core) release() error {
-	if c.fault.get() != nil && !c.disk.drain(patience) {
-		return errors.New("hapax: the disk does not answer: the directory stays locked until the process ends")
-	}
-	if err := c.lock.Close(); err != nil {
-		return fmt.Errorf("hapax: unlocking the store: %w", err)
-	}
-	return nil
 }
 
 // patience is how long Close waits for a failed disk or a failed Pebble.

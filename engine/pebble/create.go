@@ -3,45 +3,15 @@ package pebble
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
-
-// prepareDir makes sure that the directory exists, and returns its unique name in this process.
-func prepareDir(fsys vfs.FS, dir string) (string, error) {
-	if fsys != vfs.Default {
-		if dir == "" {
-			return "", errors.New("hapax: the store's directory has no name")
-		}
-		dir = fsys.PathDir(fsys.PathJoin(dir, lockName)) // as disk.holds has it of a file in it
-		if err := makeDir(fsys, dir); err != nil {
-			return "", fmt.Errorf("hapax: creating the store's directory: %w", err)
-		}
-		return dir, nil
-	}
-	if err := sidecar.PrepareDir(dir); err != nil {
-		return "", err
-	}
-	// A file lock is lost when the process closes any descriptor of the file: two names of one
-	// directory must not lead to two locks.
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return "", fmt.Errorf("hapax: the store's directory: %w", err)
-	}
-	if dir, err = filepath.EvalSymlinks(dir); err != nil {
-		return "", fmt.Errorf("hapax: the store's directory: %w", err)
-	}
-	return dir, nil
-}
 
 // refuseForeign rejects, before anything is written, a foreign directory or a store of a newer
 // format. It decides nothing else: everything is checked again under the lock.
@@ -57,7 +27,7 @@ func refuseForeign(d *disk) error {
 // newborn checks a directory without an identity. It returns the files that an unfinished creation
 // left, or storage.ErrForeign.
 func newborn(d *disk) (leftovers []string, err error) {
-	names, err := d.List(d.dir)
+	names, err := d.names()
 	if err != nil {
 		return nil, fmt.Errorf("hapax: reading the store's directory: %w", err)
 	}
@@ -68,7 +38,7 @@ func newborn(d *disk) (leftovers []string, err error) {
 		case name == creatingName:
 			begun = true
 		case name == lockName, name == "lost+found":
-		case isPebbleFile(name), strings.HasSuffix(name, tmpSuffix), name == attestName, name == cleanName:
+		case isOurs(name) && !(strings.HasPrefix(name, sidecarPrefix)):
 			leftovers = append(leftovers, name)
 		default:
 			foreign = name
@@ -88,11 +58,13 @@ func newborn(d *disk) (leftovers []string, err error) {
 	return leftovers, nil
 }
 
-// takeLock locks the directory for this store until the lock is closed.
-func takeLock(d *disk) (io.Closer, error) {
-	lock, err := d.FS.Lock(d.path(lockName))
-	if err == nil {
-		return lock, nil
+// takeLock locks the directory for this store until release.
+func (d *disk) takeLock() (err error) {
+	if d.held != nil {
+		return d.held.Lock(0)
+	}
+	if d.lock, err = d.FS.Lock(d.path(lockName)); err == nil {
+		return nil
 	}
 	var path *os.PathError
 	var errno syscall.Errno
@@ -102,9 +74,35 @@ func takeLock(d *disk) (io.Closer, error) {
 		held = held || errno == syscall.EAGAIN || errno == syscall.EACCES || runtime.GOOS == "windows" && errno == sharingViolation
 	}
 	if held {
-		return nil, fmt.Errorf("%w: %s", storage.ErrLocked, d.dir)
+		return fmt.Errorf("%w: %s", storage.ErrLocked, d.dir)
 	}
-	return nil, fmt.Errorf("hapax: locking %s: %w", d.dir, err)
+	return fmt.Errorf("hapax: locking %s: %w", d.dir, err)
+}
+
+// stuck returns an error if a write to a failed disk is still in progress.
+func (d *disk) stuck() error {
+	if d.fault.isSet() && !d.drain(patience) {
+		return errors.New("hapax: the disk does not answer: the directory stays locked until the process ends")
+	}
+	return nil
+}
+
+// release unlocks the directory and closes it, unless a write to it is still in progress.
+func (d *disk) release() error {
+	if err := d.stuck(); err != nil {
+		return err
+	}
+	var err error
+	switch {
+	case d.held != nil:
+		err = d.held.Close()
+	case d.lock != nil:
+		err = d.lock.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("hapax: unlocking the store: %w", err)
+	}
+	return nil
 }
 
 // create makes the directory a store, or completes an earlier creation.

@@ -1,10 +1,13 @@
 package pebble
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +15,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage/storedir"
 )
 
 // A disk is the store's directory as Pebble and the sidecars see it.
@@ -28,6 +32,8 @@ import (
 type disk struct {
 	vfs.FS
 	dir   string
+	held  *storedir.Dir // nil if FS is not the machine's own
+	lock  io.Closer     // nil until takeLock
 	fault *fault
 
 	unreadable atomic.Bool  // a read failed, and not because a file does not exist
@@ -39,8 +45,35 @@ type disk struct {
 
 	manifests manifests
 	logs      liveLogs
+	ownLogs   ownLogs
 
 	ended atomic.Pointer[func() error] // of the backup in progress: an error if it is to end
+}
+
+// openDisk opens the directory, and makes a missing one. fsys is nil for the machine's own.
+func openDisk(fsys vfs.FS, dir string) (*disk, error) {
+	if fsys == nil || fsys == vfs.Default {
+		held, err := storedir.Open(dir)
+		if err != nil {
+			return nil, err
+		}
+		return heldDisk(held), nil
+	}
+	if dir == "" {
+		return nil, errors.New("hapax: the store's directory has no name")
+	}
+	dir = fsys.PathDir(fsys.PathJoin(dir, lockName)) // as disk.holds has it of a file in it
+	if err := makeDir(fsys, dir); err != nil {
+		return nil, fmt.Errorf("hapax: creating the store's directory: %w", err)
+	}
+	return newDisk(fsys, dir), nil
+}
+
+// heldDisk is a disk in a directory of the machine's file system.
+func heldDisk(held *storedir.Dir) *disk {
+	d := newDisk(&dirFS{FS: vfs.Default, own: held}, held.Path())
+	d.held = held
+	return d
 }
 
 func newDisk(fsys vfs.FS, dir string) *disk {
@@ -95,6 +128,7 @@ func (d *disk) Create(path string, category vfs.DiskWriteCategory) (vfs.File, er
 		}
 		return d.FS.Create(path, category)
 	}
+	d.ownLogs.note(d.PathBase(path))
 	return d.file("creating", path, func() (vfs.File, error) {
 		if strings.HasPrefix(d.PathBase(path), markerPrefix) {
 			// Pebble syncs the directory once, with the marker in it: a power failure before that
@@ -118,6 +152,7 @@ func (d *disk) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (v
 	if !d.holds(to) {
 		return d.FS.ReuseForWrite(from, to, category)
 	}
+	d.ownLogs.note(d.PathBase(to))
 	return d.file("reusing", to, func() (vfs.File, error) {
 		return d.maybeLog(to, func() (vfs.File, error) { return d.FS.ReuseForWrite(from, to, category) })
 	})
@@ -164,7 +199,20 @@ func (d *disk) Open(path string, o ...vfs.OpenOption) (vfs.File, error) {
 	return &diskReader{f, d}, nil
 }
 
+// List is called by Pebble, which sees no files of others: it would delete an old log that another
+// program wrote.
 func (d *disk) List(path string) ([]string, error) {
+	names, err := listAll(d, path)
+	if path == d.dir {
+		names = slices.DeleteFunc(names, func(name string) bool { return !isPebbleFile(name) })
+	}
+	return names, err
+}
+
+// names returns the names of all files in the directory.
+func (d *disk) names() ([]string, error) { return listAll(d, d.dir) }
+
+func listAll(d *disk, path string) ([]string, error) {
 	names, err := d.FS.List(path)
 	return names, d.noteRead(err)
 }
@@ -241,6 +289,34 @@ func (d *disk) Remove(path string) error {
 	return d.FS.Remove(path)
 }
 
+// protect makes the store's files readable for their owner only, and tells what is wrong with the
+// directory.
+func (d *disk) protect(log *slog.Logger) {
+	if d.held == nil {
+		return
+	}
+	for _, warning := range d.held.Warnings() {
+		log.Warn("hapax: " + warning)
+	}
+	d.held.Protect(isOurs)
+}
+
+// track makes recheck look for a file.
+func (d *disk) track(name string) error {
+	if d.held == nil {
+		return nil
+	}
+	return d.held.Track(name)
+}
+
+// recheck returns storage.ErrMoved if the directory is not the one that was opened.
+func (d *disk) recheck() error {
+	if d.held == nil {
+		return nil
+	}
+	return d.held.Recheck()
+}
+
 // Lock is called by Pebble. The store already has the lock, and keeps it until it is closed.
 func (d *disk) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
 
@@ -304,7 +380,7 @@ func (f *diskFile) SyncData() error { return f.sync(f.File.SyncData) }
 func (f *diskFile) sync(sync func() error) error {
 	return f.d.change("syncing", f.path, func() error {
 		pos := f.pos
-		if err := sync(); err != nil {
+		if err := cmp.Or(sync(), f.d.recheck()); err != nil {
 			return err
 		}
 		if f.manifest {
@@ -339,7 +415,7 @@ type diskDir struct {
 func (f *diskDir) Sync() error {
 	return f.d.change("syncing", f.d.dir, func() error {
 		marked := f.d.manifests.pendingMark()
-		if err := f.File.Sync(); err != nil {
+		if err := cmp.Or(f.File.Sync(), f.d.recheck()); err != nil {
 			return err
 		}
 		f.d.manifests.noteMarked(marked)

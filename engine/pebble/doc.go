@@ -100,7 +100,9 @@
 // tables; runindex.go, runparts.go, runrefresh.go, tablegroup.go, runtable.go and tablefilter.go
 // look them up there; settings.go, scheduler.go and compactor.go have the settings of Pebble and
 // decide when it compacts. usage.go, verify.go and backup.go are for operators. disk.go and fault.go
-// are the disk that stops at the first failed write. names.go, keys.go, packed.go, chunks.go,
+// are the disk that stops at the first failed write, and dirfs.go and osfile.go what is below it on the
+// machine's own file system: files that are reached by the directory, not by its path. ownlogs.go
+// knows which logs Close may remove. names.go, keys.go, packed.go, chunks.go,
 // attestation.go and clean.go describe what is on disk.
 //
 // HAPAX_SWEEP=all makes the tests sweep every operation and more bytes.

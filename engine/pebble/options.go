@@ -2,6 +2,7 @@ package pebble
 
 import (
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -56,6 +57,14 @@ type Options struct {
 	// with less than twice PendingBytes, more of it is written twice.
 	MemTableBytes uint64
 
+	// LinkBackups makes Backup link the tables instead of copying them, where the file system can do
+	// that. Such a backup takes no time and, at first, no space. But damage to a table is damage to
+	// both, so that it replaces no copy on another disk.
+	LinkBackups bool
+
+	// Logger receives what Open finds wrong with the modes of the directory. nil = slog.Default().
+	Logger *slog.Logger
+
 	// SmallTables makes tables so small that 50,000 claims fill more than twenty: for tests and
 	// damage runs.
 	SmallTables bool
@@ -79,6 +88,9 @@ func (o *Options) setDefaults() error {
 	}
 	if o.MemTableBytes != 0 && o.MemTableBytes < minMemTableBytes {
 		return fmt.Errorf("hapax: Options.MemTableBytes is %d: give %d or more, or 0 for the default", o.MemTableBytes, minMemTableBytes)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
 	}
 	if o.startupTime == 0 {
 		o.startupTime = startupTime

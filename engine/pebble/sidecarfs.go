@@ -3,7 +3,6 @@ package pebble
 import (
 	"errors"
 	"io"
-	"os"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
@@ -18,13 +17,6 @@ func (s sidecarFS) Create(path string) (sidecar.File, error) {
 	f, err := s.disk.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return nil, err
-	}
-	if s.FS == vfs.Default {
-		// Pebble's files have the modes that its umask gives, in a private directory; the identity
-		// contains the seed.
-		if err := os.Chmod(path, 0o600); err != nil && !s.dead() {
-			return nil, err
-		}
 	}
 	return &sidecarFile{File: f}, nil
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
@@ -35,6 +34,8 @@ type Store struct {
 	unsealed   *unsealed
 	lastSeq    uint64
 	background sync.WaitGroup
+	closing    sync.Once
+	closed     error // what Close has returned
 }
 
 var _ storage.Store = (*Store)(nil)
@@ -47,25 +48,24 @@ func Open(dir string, o Options) (*Store, error) {
 	if err := o.setDefaults(); err != nil {
 		return nil, err
 	}
-	if o.FS == nil {
-		o.FS = vfs.Default
-	}
-	dir, err := prepareDir(o.FS, dir)
+	d, err := openDisk(o.FS, dir)
 	if err != nil {
 		return nil, err
 	}
-	d := newDisk(o.FS, dir)
 	if err := refuseForeign(d); err != nil {
-		return nil, err
+		return nil, errors.Join(err, d.release())
 	}
 	s := newStore(o, d)
-	if s.lock, err = takeLock(d); err != nil {
+	if err := d.takeLock(); err != nil {
 		s.abandon()
-		return nil, err
+		return nil, errors.Join(err, d.release())
 	}
 	if err := s.open(); err != nil {
 		s.abandon()
-		return nil, errors.Join(err, s.release())
+		return nil, errors.Join(err, d.release())
+	}
+	if d.held != nil {
+		d.held.Watch(d.fault.set)
 	}
 	d.flushed = func() {
 		s.noteProgress()
@@ -139,6 +139,10 @@ func (s *Store) open() (err error) {
 	if err != nil {
 		return err
 	}
+	if err := d.noteLogs(); err != nil {
+		return err
+	}
+	d.protect(s.o.Logger)
 	clean, err := check(&s.packedLog)
 	if err != nil {
 		return err
@@ -161,6 +165,9 @@ func (s *Store) open() (err error) {
 		return err
 	}
 	s.raised.Store(format == sidecar.Pebble.Format)
+	if err := d.track(sidecar.IdentityName); err != nil {
+		return err
+	}
 	indexed := make(chan struct{})
 	go func() {
 		defer close(indexed)
@@ -187,12 +194,12 @@ func (s *Store) open() (err error) {
 
 // removeLeftovers removes the files of an interrupted sealing, close or backup.
 func removeLeftovers(d *disk) error {
-	names, err := d.List(d.dir)
+	names, err := d.names()
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		if strings.HasPrefix(name, runPrefix) || strings.HasSuffix(name, logSuffix+tmpSuffix) || name == stageName {
+		if isRun(name) || isLog(strings.TrimSuffix(name, tmpSuffix)) && !isLog(name) || name == stageName {
 			if err := d.RemoveAll(d.path(name)); err != nil {
 				return err
 			}

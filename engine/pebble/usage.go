@@ -19,7 +19,7 @@ type meter struct {
 // Usage implements storage.Store. Data that was dropped before the store was opened and not
 // reclaimed counts as reclaimable only after Drop or Reclaim named it again.
 func (m *meter) Usage() (u storage.Usage, err error) {
-	names, err := m.disk.List(m.disk.dir)
+	names, err := m.disk.names()
 	if err != nil {
 		return u, fmt.Errorf("hapax: reading the store's directory: %w", err)
 	}

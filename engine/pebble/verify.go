@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable"
@@ -49,7 +48,7 @@ type verification struct {
 
 func (v *verification) files() error {
 	d := v.disk
-	names, err := d.List(d.dir)
+	names, err := d.names()
 	if err != nil {
 		return fmt.Errorf("hapax: reading the store's directory: %w", err)
 	}
@@ -91,7 +90,7 @@ func (v *verification) file(name string) error {
 	switch {
 	case isTable(name):
 		return v.table(name)
-	case strings.HasSuffix(name, logSuffix):
+	case isLog(name):
 		data, err := readFile(d, d.path(name))
 		if scan := scanLog(data, uint32(fileNumber(name))); err == nil && scan.proof {
 			err = fmt.Errorf("%w: unreadable at byte %d, which was durable", storage.ErrDamaged, scan.valid)

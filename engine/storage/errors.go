@@ -11,7 +11,12 @@ var (
 	ErrNewerFormat = errors.New("hapax: the store was written in a newer format: use the newer build")
 
 	// ErrLocked means that another engine, in this process or another one, has the directory open.
-	ErrLocked = errors.New("hapax: the directory is in use by another process or engine: one writer per directory")
+	// The text names the owner.
+	ErrLocked = errors.New("hapax: the directory is in use by another process or engine, and has one writer (for a deployment, see docs/operations.md#rolling-updates)")
+
+	// ErrMoved means that the directory of an open store, or a file in it, was moved, removed or
+	// replaced: its path may belong to another store now. Nothing more is written, also by Close.
+	ErrMoved = errors.New("hapax: the store's directory was moved, removed or replaced while it was open: close the engine, put the directory back, and open it again")
 
 	// ErrForeign means that the directory or file is not a store of the requested kind.
 	ErrForeign = errors.New("hapax: not a store of this kind")

@@ -7,17 +7,15 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
 
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage/storedir"
 )
 
 // The files of a store. HAPAX is its identity (package sidecar).
 const (
-	logName  = "LOG"
-	lockName = "LOCK"
+	logName = "LOG"
 
 	// CLEAN exists after a clean close, until the store is opened again: the length of the log,
 	// sealed. If it exists, the whole log must exist.
@@ -33,17 +31,20 @@ var kind = sidecar.Kind{Letter: 'L', Name: "log", Format: 1}
 
 // open finds the store's files, or creates them, and reads the log.
 func (s *Store) open() (err error) {
-	s.identity, err = sidecar.ReadIdentity(s.fsys, s.dir, kind)
+	if err := s.dir.Lock(0); err != nil {
+		return err
+	}
+	s.identity, err = sidecar.ReadIdentity(s.fsys, s.dir.Path(), kind)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = s.checkUnused(); err == nil {
 			s.identity = storage.NewIdentity()
-			err = create(s.fsys, s.dir, s.identity, newContents())
+			err = create(s.fsys, s.dir.Path(), s.identity, newContents())
 		}
 	}
 	if err != nil {
 		return err
 	}
-	log, err := s.fsys.ReadFile(filepath.Join(s.dir, logName))
+	log, err := s.fsys.ReadFile(s.path(logName))
 	if err != nil {
 		return fmt.Errorf("%w: %w", storage.ErrDamaged, err)
 	}
@@ -61,17 +62,16 @@ func (s *Store) open() (err error) {
 // begin makes the contents of the log durable, without its torn end, before anything is added. A
 // log of which more than half is dead is replaced by a new one.
 func (s *Store) begin(length, whole int) error {
-	if err := sidecar.Remove(s.fsys, s.dir, cleanName); err != nil {
+	if err := sidecar.Remove(s.fsys, s.dir.Path(), cleanName); err != nil {
 		return fmt.Errorf("hapax: removing %s: %w", cleanName, err)
 	}
 	rewrite := whole < length || whole > smallLog && s.c.size() < int64(whole)/2
 	if rewrite {
-		if err := sidecar.Write(s.fsys, s.dir, logName, s.c.write); err != nil {
+		if err := sidecar.Write(s.fsys, s.dir.Path(), logName, s.c.write); err != nil {
 			return fmt.Errorf("hapax: writing %s: %w", logName, err)
 		}
 	}
-	path := filepath.Join(s.dir, logName)
-	log, err := s.fsys.OpenLog(path)
+	log, err := s.fsys.OpenLog(s.path(logName))
 	if err != nil {
 		return fmt.Errorf("hapax: opening %s: %w", logName, err)
 	}
@@ -79,7 +79,10 @@ func (s *Store) begin(length, whole int) error {
 	if err := log.Sync(); err != nil {
 		return fmt.Errorf("hapax: syncing %s: %w", logName, err)
 	}
-	info, err := os.Stat(path)
+	info, err := s.dir.Lstat(logName)
+	if err == nil {
+		err = errors.Join(s.dir.Track(logName), s.dir.Track(sidecar.IdentityName)) // a store without them stops
+	}
 	if err != nil {
 		return fmt.Errorf("hapax: %w", err)
 	}
@@ -104,15 +107,15 @@ func create(fsys files, dir string, id storage.Identity, c *contents) error {
 
 // checkUnused rejects a directory with other contents, or with a store whose identity was lost.
 func (s *Store) checkUnused() error {
-	entries, err := os.ReadDir(s.dir)
+	names, err := s.dir.List(".")
 	if err != nil {
 		return fmt.Errorf("hapax: %w", err)
 	}
-	for _, e := range entries {
-		switch e.Name() {
-		case lockName, logName + ".tmp", sidecar.IdentityName + ".tmp":
+	for _, name := range names {
+		switch name {
+		case storedir.LockName, logName + ".tmp", sidecar.IdentityName + ".tmp":
 		case logName:
-			log, err := s.fsys.ReadFile(filepath.Join(s.dir, logName))
+			log, err := s.fsys.ReadFile(s.path(logName))
 			if c := newContents(); err == nil {
 				_, err = walkLog(log, c.replay)
 				if err == nil && c.lastSeq > 0 {
@@ -123,7 +126,7 @@ func (s *Store) checkUnused() error {
 				return err
 			}
 		default:
-			return fmt.Errorf("%w: %s has no %s, but %s", storage.ErrForeign, s.dir, sidecar.IdentityName, e.Name())
+			return fmt.Errorf("%w: %s has no %s, but %s", storage.ErrForeign, s.dir.Path(), sidecar.IdentityName, name)
 		}
 	}
 	return nil
@@ -138,7 +141,7 @@ func (c *contents) write(w io.Writer) error {
 }
 
 func (s *Store) writeClean(size int64) error {
-	return sidecar.Write(s.fsys, s.dir, cleanName, func(w io.Writer) error {
+	return sidecar.Write(s.fsys, s.dir.Path(), cleanName, func(w io.Writer) error {
 		_, err := w.Write(sidecar.Seal(number(uint64(size))))
 		return err
 	})
@@ -146,7 +149,7 @@ func (s *Store) writeClean(size int64) error {
 
 // checkClean compares the log with the record of a clean close, if there is one.
 func (s *Store) checkClean(length, whole int) error {
-	b, err := s.fsys.ReadFile(filepath.Join(s.dir, cleanName))
+	b, err := s.fsys.ReadFile(s.path(cleanName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -174,7 +177,7 @@ func (s *Store) WriteSidecar(name string, write func(io.Writer) error) error {
 	}
 	var counted counter
 	var own error // an error of the caller's function
-	err := sidecar.Write(s.fsys, s.dir, name+sidecarSuffix, func(w io.Writer) error {
+	err := sidecar.Write(s.fsys, s.dir.Path(), name+sidecarSuffix, func(w io.Writer) error {
 		counted.Writer = w
 		own = write(&counted)
 		return own
@@ -203,20 +206,20 @@ func (c *counter) Write(p []byte) (int, error) {
 
 // ReadSidecar implements [storage.Store].
 func (s *Store) ReadSidecar(name string, read func(r io.Reader, size int64) error) error {
-	return sidecar.Read(s.fsys, filepath.Join(s.dir, name+sidecarSuffix), read)
+	return sidecar.Read(s.fsys, s.path(name+sidecarSuffix), read)
 }
 
 // Usage implements [storage.Store].
 func (s *Store) Usage() (storage.Usage, error) {
-	entries, err := os.ReadDir(s.dir)
+	names, err := s.dir.List(".")
 	if err != nil {
 		return storage.Usage{}, fmt.Errorf("hapax: %w", err)
 	}
 	s.mu.RLock()
 	u := storage.Usage{ReclaimableBytes: s.dead, WrittenBytes: s.written}
 	s.mu.RUnlock()
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil { // it may have been removed
+	for _, name := range names {
+		if info, err := s.dir.Lstat(name); err == nil { // it may have been removed
 			u.DiskBytes += uint64(info.Size())
 		}
 	}
@@ -235,25 +238,29 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("hapax: backup: %w", err)
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	if s.dir.Contains(dir) {
+		return fmt.Errorf("hapax: backup to %s: %w", dir, storedir.ErrInside)
+	}
+	to, err := storedir.Make(dir)
+	if err != nil {
 		return fmt.Errorf("hapax: backup: %w", err)
 	}
 	s.mu.RLock()
 	c := s.c.clone()
 	s.mu.RUnlock()
-	err := create(s.fsys, dir, s.identity.Backup(), c)
-	if err == nil {
-		err = s.fsys.SyncDir(filepath.Dir(filepath.Clean(dir)))
-	}
+	err = create(s.wrap(dirFiles{to.FS(), to}), to.Path(), s.identity.Backup(), c)
 	if err != nil {
-		return errors.Join(fmt.Errorf("hapax: backup: %w", err), os.RemoveAll(dir))
+		to.RemoveSelf(logName, sidecar.IdentityName) // nothing that another program has put there
+	}
+	if err = errors.Join(err, to.Close()); err != nil {
+		return fmt.Errorf("hapax: backup: %w", err)
 	}
 	return nil
 }
 
 // Verify implements [storage.Store].
 func (s *Store) Verify(ctx context.Context, report func(problem string)) error {
-	if id, err := sidecar.ReadIdentity(s.fsys, s.dir, kind); err != nil || id != s.identity {
+	if id, err := sidecar.ReadIdentity(s.fsys, s.dir.Path(), kind); err != nil || id != s.identity {
 		report(fmt.Sprintf("%s has changed since the store was opened: %v", sidecar.IdentityName, err))
 	}
 	s.mu.RLock()

@@ -2,6 +2,7 @@ package logstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,13 +15,14 @@ import (
 
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage/storedir"
 )
 
 // A Store keeps claims and state in memory and in a log. It implements [storage.Store].
 type Store struct {
-	dir      string
-	fsys     files
-	lock     io.Closer
+	dir      *storedir.Dir
+	wrap     func(files) files // of tests
+	fsys     files             // in dir
 	identity storage.Identity
 	found    uint64 // the last batch that Open found
 
@@ -50,33 +52,42 @@ type logFile interface {
 	Close() error
 }
 
-type osFiles struct{ sidecar.OS }
+// dirFiles are files in a directory that cannot change under the store.
+type dirFiles struct {
+	sidecar.FS
+	dir *storedir.Dir
+}
 
-func (osFiles) OpenLog(path string) (logFile, error) {
-	return os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
+func (f dirFiles) OpenLog(path string) (logFile, error) {
+	return f.dir.OpenFile(filepath.Base(path), os.O_RDWR|os.O_APPEND)
 }
 
 // Open opens the store in dir, and creates it if there is none. Only one Store at a time has dir
 // open: Open returns [storage.ErrLocked] otherwise.
-func Open(dir string) (*Store, error) { return open(dir, osFiles{}) }
+func Open(dir string) (*Store, error) { return open(dir, func(f files) files { return f }) }
 
-func open(dir string, fsys files) (s *Store, err error) {
-	if err := sidecar.PrepareDir(dir); err != nil {
+func open(dir string, wrap func(files) files) (s *Store, err error) {
+	d, err := storedir.Open(dir)
+	if err != nil {
 		return nil, err
 	}
-	s = &Store{dir: filepath.Clean(dir), fsys: fsys}
-	if s.lock, err = sidecar.Lock(s.dir, lockName, 0); err != nil {
-		return nil, err
-	}
+	s = &Store{dir: d, wrap: wrap, fsys: wrap(dirFiles{d.FS(), d})}
 	if err := s.open(); err != nil {
 		if s.log != nil {
 			_ = s.log.Close()
 		}
-		_ = s.lock.Close()
-		return nil, err
+		return nil, errors.Join(err, d.Close())
 	}
+	d.Watch(func(err error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		_ = s.fail(err)
+	})
 	return s, nil
 }
+
+// path returns the path of a file in the directory.
+func (s *Store) path(name string) string { return filepath.Join(s.dir.Path(), name) }
 
 // Identity implements [storage.Store].
 func (s *Store) Identity() storage.Identity { return s.identity }
@@ -142,7 +153,7 @@ func (s *Store) syncTo(end int64) error {
 	case failed != nil:
 		return failed
 	}
-	err := s.log.Sync()
+	err := cmp.Or(s.log.Sync(), s.dir.Recheck())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
@@ -281,9 +292,13 @@ func (s *Store) Close() error {
 	s.mu.RUnlock()
 	var err error
 	if failed == nil {
+		failed = s.dir.Check()
+		err = failed
+	}
+	if failed == nil {
 		if err = s.syncTo(size); err == nil {
 			err = s.writeClean(size)
 		}
 	}
-	return errors.Join(err, s.log.Close(), s.lock.Close())
+	return errors.Join(err, s.log.Close(), s.dir.Close())
 }

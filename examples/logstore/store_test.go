@@ -30,7 +30,7 @@ func harness() storetest.Harness {
 	m := &machine{synced: map[string]int64{}}
 	return storetest.Harness{
 		Open: func(_ testing.TB, dir string) (storage.Store, error) {
-			s, err := open(dir, &disk{machine: m})
+			s, err := open(dir, func(f files) files { return &disk{files: f, machine: m} })
 			if err != nil {
 				return nil, err // a nil *Store is not a nil storage.Store
 			}
@@ -86,7 +86,7 @@ func (m *machine) clone(t testing.TB, dir string, unsyncedPercent int) string {
 
 // A disk is the disk of one store.
 type disk struct {
-	osFiles
+	files
 	*machine
 	broken, full atomic.Bool
 }
@@ -101,7 +101,7 @@ func (d *disk) do(f func() error) error {
 }
 
 func (d *disk) Create(path string) (f sidecar.File, err error) {
-	err = d.do(func() (err error) { f, err = d.osFiles.Create(path); return err })
+	err = d.do(func() (err error) { f, err = d.files.Create(path); return err })
 	return diskFile{File: f, d: d}, err
 }
 
@@ -110,16 +110,16 @@ func (d *disk) Rename(from, to string) error {
 		if info, err := os.Stat(from); err == nil {
 			d.synced[to] = info.Size() // sidecar.Write has synced it
 		}
-		return d.osFiles.Rename(from, to)
+		return d.files.Rename(from, to)
 	})
 }
 
 func (d *disk) Remove(path string) error {
-	return d.do(func() error { return d.osFiles.Remove(path) })
+	return d.do(func() error { return d.files.Remove(path) })
 }
 
 func (d *disk) OpenLog(path string) (logFile, error) {
-	f, err := d.osFiles.OpenLog(path)
+	f, err := d.files.OpenLog(path)
 	return diskLog{f, path, d}, err
 }
 

@@ -42,8 +42,8 @@ var rooms = map[string][]string{
 	"engine/enginetest":      {"engine", "engine/storage", "engine/storetest", "weekbucket"},
 	"internal/kafkatest":     {},
 	"internal/structure":     {},
-	"engine/pebble":          {"engine/storage", "engine/storage/sidecar", "weekbucket", "internal/decode", "internal/offheap", "internal/wait", "internal/crc32c"},
-	"engine/bolt":            {"engine/storage", "engine/storage/sidecar", "internal/crc32c"},
+	"engine/pebble":          {"engine/storage", "engine/storage/sidecar", "engine/storage/storedir", "weekbucket", "internal/decode", "internal/offheap", "internal/wait", "internal/crc32c"},
+	"engine/bolt":            {"engine/storage", "engine/storage/sidecar", "engine/storage/storedir", "internal/crc32c"},
 	"telemetry":              {"engine", "engine/limits", "weekbucket"},
 	"kafkaadapter":           {"engine", "engine/limits", "engine/storage", "weekbucket", "kafkaadapter/identify", "kafkaadapter/deadletter", "internal/wait"},
 
@@ -75,7 +75,9 @@ var rooms = map[string][]string{
 	"examples/outbox":        {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "outbox"},
 	"examples/changes":       {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "kafkaadapter/identify", "versions"},
 	"examples/edge":          {"engine", "engine/bolt"},
-	"examples/logstore":      {"engine/storage", "engine/storage/sidecar"},
+	"examples/logstore":      {"engine/storage", "engine/storage/sidecar", "engine/storage/storedir"},
+
+	"engine/storage/storedir": {"engine/storage", "engine/storage/sidecar"},
 }
 
 func TestPackagesImportOnlyWhatTheDrawingAllows(t *testing.T) {

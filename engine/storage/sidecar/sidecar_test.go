@@ -6,11 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"testing"
-
-	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 func text(s string) func(io.Writer) error {
@@ -165,52 +162,6 @@ func TestUnsealFindsEveryFlippedBit(t *testing.T) {
 	}
 	if _, err := Unseal([]byte("abc")); !errors.Is(err, errChecksum) {
 		t.Fatal(err)
-	}
-}
-
-func TestPrepareDirMakesAPrivateDirectory(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("modes are those of Unix")
-	}
-	dir := filepath.Join(t.TempDir(), "a", "b", "store")
-	for range 2 {
-		if err := PrepareDir(dir); err != nil {
-			t.Fatal(err)
-		}
-		for d := dir; filepath.Base(d) != "001"; d = filepath.Dir(d) {
-			if info, err := os.Stat(d); err != nil || info.Mode().Perm() != 0o700 {
-				t.Fatal(d, info.Mode(), err)
-			}
-		}
-	}
-}
-
-func TestPrepareDirRejectsWorldWritableDirectories(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("modes are those of Unix")
-	}
-	dir := t.TempDir()
-	open := filepath.Join(dir, "open")
-	link := filepath.Join(dir, "link")
-	dangling := filepath.Join(dir, "dangling")
-	file := filepath.Join(dir, "file")
-	err := errors.Join(
-		os.Mkdir(open, 0o700), os.Chmod(open, 0o777),
-		os.Symlink(t.TempDir(), link),
-		os.Symlink(filepath.Join(dir, "missing"), dangling),
-		os.WriteFile(file, nil, 0o600),
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	slash := string(filepath.Separator)
-	for _, path := range []string{open, link, link + slash, link + slash + ".", dangling, dangling + slash, file} {
-		if err := PrepareDir(path); !errors.Is(err, storage.ErrForeign) {
-			t.Errorf("%s: %v", path, err)
-		}
-	}
-	if err := PrepareDir(""); err == nil {
-		t.Error("a directory without a name is accepted")
 	}
 }
 

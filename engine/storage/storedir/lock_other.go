@@ -1,8 +1,10 @@
 //go:build !windows && !darwin && !dragonfly && !freebsd && !illumos && !linux && !netbsd && !openbsd
 
-package sidecar
+package storedir
 
 import "os"
 
 // tryLock locks nothing.
 func tryLock(*os.File) (busy bool, err error) { return false, nil }
+
+func unlock(*os.File) {}

@@ -1,0 +1,137 @@
+package storedir
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+)
+
+// Track makes Check look for the file under its name, until the file is removed by Remove. Rename
+// moves the tracking.
+func (d *Dir) Track(name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	info, err := d.root.Lstat(name)
+	if err != nil {
+		return err
+	}
+	d.names[name] = info
+	return nil
+}
+
+// Untrack ends Track.
+func (d *Dir) Untrack(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.names, name)
+}
+
+// Check returns storage.ErrMoved if the directory, or a tracked file, is no longer the one under its
+// name; from then on always. OpenFile, Create, Rename and Remove check before they change anything.
+func (d *Dir) Check() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.check()
+}
+
+// Recheck is Check, unless the last check was less than 10 ms ago: a check takes some
+// microseconds, and Recheck is for every sync.
+func (d *Dir) Recheck() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.moved == nil && time.Since(d.checked) < recheckAfter {
+		return nil
+	}
+	return d.check()
+}
+
+const recheckAfter = 10 * time.Millisecond
+
+// check is Check with mu held.
+func (d *Dir) check() error {
+	if d.moved != nil {
+		return d.moved
+	}
+	if info, err := os.Lstat(d.path); err != nil || !os.SameFile(info, d.own) {
+		d.moved = displaced(d.path, err)
+		return d.moved
+	}
+	for name, was := range d.names {
+		if info, err := d.root.Lstat(name); err != nil || !os.SameFile(info, was) {
+			d.moved = displaced(name+" in "+d.path, err)
+			return d.moved
+		}
+	}
+	d.checked = time.Now()
+	return nil
+}
+
+func displaced(what string, err error) error {
+	if err != nil {
+		return fmt.Errorf("%w: %s is not there: %w", storage.ErrMoved, what, err)
+	}
+	return fmt.Errorf("%w: there is another %s", storage.ErrMoved, what)
+}
+
+// Watch checks once a second until d is closed, and calls moved when a check fails, once. moved must
+// not call Close.
+func (d *Dir) Watch(moved func(error)) {
+	d.watch.begin(func() bool {
+		err := d.Check()
+		if err != nil {
+			moved(err)
+		}
+		return err == nil
+	})
+}
+
+// A watch calls a function once a second.
+type watch struct{ stop, done chan struct{} }
+
+// WatchInterval is the time between two checks of Watch.
+const WatchInterval = time.Second
+
+func (w *watch) begin(check func() (goOn bool)) {
+	w.stop, w.done = make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(w.done)
+		tick := time.NewTicker(WatchInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				if !check() {
+					return
+				}
+			case <-w.stop:
+				return
+			}
+		}
+	}()
+}
+
+func (w *watch) end() {
+	if w.stop == nil {
+		return
+	}
+	close(w.stop)
+	<-w.done
+	w.stop = nil
+}
+
+// renamed moves the tracking of a file; mu is held.
+func (d *Dir) renamed(from, to string) error {
+	_, wasFrom := d.names[from]
+	_, wasTo := d.names[to]
+	delete(d.names, from)
+	if !wasFrom && !wasTo {
+		return nil
+	}
+	info, err := d.root.Lstat(to)
+	if err == nil {
+		d.names[to] = info
+	}
+	return err
+}

@@ -1,0 +1,182 @@
+package storedir
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+)
+
+// LockName is the file that is locked with the directory. It says who has locked it last.
+const LockName = "LOCK"
+
+const (
+	lockRetry = 10 * time.Millisecond
+
+	// minLockTimeout is longer than a child that this process has just started may hold the
+	// descriptors, until it runs another program.
+	minLockTimeout = 50 * time.Millisecond
+)
+
+// Lock locks the directory for d until d is closed or the process ends: the directory itself where
+// the system and the file system can do that, so that the lock cannot be removed, and the file LOCK,
+// which it creates. While another one has the lock, Lock retries until the timeout has passed, at
+// least 50 ms, and then returns storage.ErrLocked with the owner.
+//
+// It locks on Windows, where it is the file only, and on the systems that have flock: Linux, macOS
+// and the BSDs. Elsewhere, only a second Dir of the same process is refused.
+func (d *Dir) Lock(timeout time.Duration) error {
+	timeout = max(timeout, minLockTimeout)
+	for deadline := time.Now().Add(timeout); ; time.Sleep(lockRetry) {
+		owner, err := d.tryLock()
+		switch {
+		case err != nil:
+			return err
+		case owner == "":
+			return nil
+		case time.Now().After(deadline):
+			return fmt.Errorf("%w: %s was opened by %s", storage.ErrLocked, d.path, owner)
+		}
+	}
+}
+
+// tryLock returns the owner if it is another one.
+func (d *Dir) tryLock() (owner string, err error) {
+	if !remember(d) {
+		return "this process", nil
+	}
+	owner, err = lockBoth(d)
+	if owner != "" || err != nil {
+		forget(d)
+		unlock(d.self)
+	}
+	return owner, err
+}
+
+func lockBoth(d *Dir) (owner string, err error) {
+	// What cannot lock a directory, as NFS, locks the file only.
+	if busy, err := tryLock(d.self); err == nil && busy {
+		return ownerOf(d), nil
+	}
+	f, err := openLock(d)
+	if err != nil {
+		return "", err
+	}
+	busy, err := tryLock(f)
+	if err == nil && !busy {
+		busy, err = isOther(d, f)
+	}
+	switch {
+	case err != nil:
+		return "", errors.Join(fmt.Errorf("hapax: locking %s: %w", d.path, err), f.Close())
+	case busy:
+		owner := ownerOf(d)
+		return owner, f.Close()
+	}
+	d.lock = f
+	sign(f)
+	if err := errors.Join(d.Track(LockName), d.Check()); err != nil {
+		d.lock = nil
+		return "", errors.Join(err, f.Close())
+	}
+	return "", nil
+}
+
+func openLock(d *Dir) (*os.File, error) {
+	f, err := d.OpenFile(LockName, os.O_RDWR|os.O_CREATE)
+	if errors.Is(err, fs.ErrExist) { // another process has made it
+		f, err = d.OpenFile(LockName, os.O_RDWR)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("hapax: opening the lock: %w", err)
+	}
+	if text := read(f); text != "" && !strings.HasPrefix(text, signature) {
+		return nil, errors.Join(fmt.Errorf("%w: %s in %s is not the lock of a store: move it away, it is not the store's",
+			storage.ErrForeign, LockName, d.path), f.Close())
+	}
+	return f, nil
+}
+
+// isOther reports whether LOCK is another file than f: it was removed before f was locked.
+func isOther(d *Dir, f *os.File) (bool, error) {
+	is, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	named, err := d.root.Lstat(LockName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	return err == nil && !os.SameFile(is, named), err
+}
+
+// signature begins the content of LOCK.
+const signature = "hapax: opened by "
+
+// sign writes who has the lock. It is for people only, and a full disk must not prevent a store from
+// being opened.
+func sign(f *os.File) {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "an unknown host"
+	}
+	if f.Truncate(0) == nil {
+		_, _ = fmt.Fprintf(f, "%sprocess %d on %s at %s\n", signature, os.Getpid(), host, time.Now().UTC().Format(time.RFC3339))
+	}
+}
+
+// ownerOf returns who has signed the lock.
+func ownerOf(d *Dir) string {
+	f, err := d.OpenFile(LockName, os.O_RDONLY)
+	if err != nil {
+		return "another process"
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	owner, signed := strings.CutPrefix(read(f), signature)
+	owner, _, ended := strings.Cut(owner, "\n")
+	if !signed || !ended || strings.ContainsFunc(owner, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return "another process"
+	}
+	return owner
+}
+
+// read returns the beginning of a file.
+func read(f *os.File) string {
+	b := make([]byte, 512)
+	n, err := f.ReadAt(b, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return ""
+	}
+	return string(b[:n])
+}
+
+// locked are the directories that this process has locked: not every file system distinguishes
+// between the descriptors of a process.
+var locked struct {
+	mu   sync.Mutex // guards dirs
+	dirs []*Dir
+}
+
+// remember adds d, unless another Dir is the same directory.
+func remember(d *Dir) bool {
+	locked.mu.Lock()
+	defer locked.mu.Unlock()
+	if slices.ContainsFunc(locked.dirs, func(other *Dir) bool { return os.SameFile(other.own, d.own) }) {
+		return false
+	}
+	locked.dirs = append(locked.dirs, d)
+	return true
+}
+
+func forget(d *Dir) {
+	locked.mu.Lock()
+	defer locked.mu.Unlock()
+	locked.dirs = slices.DeleteFunc(locked.dirs, func(other *Dir) bool { return other == d })
+}

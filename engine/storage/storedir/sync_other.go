@@ -1,0 +1,6 @@
+//go:build !windows
+
+package storedir
+
+// Sync makes the names of the directory durable.
+func (d *Dir) Sync() error { return d.self.Sync() }
