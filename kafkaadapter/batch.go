@@ -94,12 +94,21 @@ func (b *batch) judgeInOrder(recs []*kgo.Record) error {
 		}
 		b.done++
 		b.next, b.epoch = rec.Offset+1, rec.LeaderEpoch
-		b.tally.identified(s)
+		b.identified(s)
 		if b.letterBytes >= maxLetterBytes || b.retried {
 			break
 		}
 	}
 	return b.handleGroup()
+}
+
+// identified counts by which rules a completed record was identified, and reports that the headers of
+// a dead letter were not accepted.
+func (b *batch) identified(s *sighting) {
+	b.tally.identified(s)
+	if s.Record != nil && s.refused != "" {
+		b.notes = append(b.notes, note{rec: s.Record.Record, event: s.Event, verdict: s.Verdict, err: s.refused, policy: "own_id"})
+	}
 }
 
 // stops reports whether an error stops the partition before the record: the records before it

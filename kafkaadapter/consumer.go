@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
 // A Consumer reads topics as a member of a consumer group and calls the mode's handler for each
@@ -52,7 +53,7 @@ func New(eng *engine.Engine, options Options) (*Consumer, error) {
 	}
 	c := newConsumer(options)
 	if eng != nil {
-		c.links.set(newLink(eng, nil)) // Run reads its secret
+		c.links.set(newLink(eng, deadletter.Secrets{})) // Run reads them
 	}
 	var err error
 	c.m, err = newMetrics(&c.opt, options.Telemetry.Registerer, c.gauges)

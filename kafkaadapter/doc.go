@@ -152,17 +152,21 @@
 // are published to DeadLetters.Topic, and the next batch begins when the broker has acknowledged
 // all of them. The topic must exist; this is checked at the start (Consumer.Ready). A dead letter
 // has the key, value and headers of its record. The adapter adds headers that begin with
-// hapax_dlt_; they contain the record's origin and the reason.
+// hapax_dlt_; they contain the record's origin and the reason, as text.
 //
 // The size of a dead letter is limited by the max.message.bytes of its topic, after compression
 // (zstd, unless Options.Client sets another). Because the adapter adds headers, set this limit
-// above that of the source topic. If the broker rejects a dead letter because of its size, the
-// partition stops, or the dead letter is published without its value
-// (deadletter.Options.OmitTooLarge).
+// above that of the source topic. If the broker rejects a dead letter because of its size, it is
+// published without its value, which stays in the log of the source topic as long as that retains
+// it; or the partition stops (deadletter.Options.StopTooLarge).
 //
-// To replay a dead letter, send it with its headers to its source topic, as examples/replay does.
-// It is handled once more, with Record.Reopened set; a second replay is a duplicate. Forged headers
-// have no effect, because the headers are authenticated with a secret of the store.
+// To replay a dead letter, send it with its headers to its source topic, as examples/replay does,
+// or to a topic of deadletter.Options.RetryTopics. It is handled once more, with Record.Reopened
+// set; a second replay is a duplicate. If its event was never claimed, because it was too old or too
+// new, the record is identified anew, so that its time can be corrected. Forged headers have no
+// effect, because the headers are authenticated with a secret of the store (RotateSecret). A record
+// whose headers are not accepted is judged by its own id, with a warning, and counted in
+// dedup_kafka_refused_replays_total: if its event is claimed, it is a duplicate and not handled.
 //
 // # Holds
 //
@@ -225,6 +229,7 @@
 //	dedup_kafka_unreadable_times_total   counter    topic                     times ignored because they could not be parsed
 //	dedup_kafka_failed_attempts_total    counter    topic                     failed attempts of handlers
 //	dedup_kafka_reopened_total           counter    topic                     replays of dead letters that were handled
+//	dedup_kafka_refused_replays_total    counter    topic, reason             records with the headers of a dead letter that are not accepted, by deadletter.Refusal
 //	dedup_kafka_dead_letters_total       counter    topic, reason             dead letters acknowledged by the broker
 //	dedup_kafka_skipped_total            counter    topic, reason             records acknowledged without handling, by policy
 //	dedup_kafka_lost_total               counter    topic                     AtMostOnce: claimed events whose handler failed or was cut off
@@ -248,7 +253,7 @@
 // Options.Telemetry.Logger gets these messages. Error: a partition stops, a dead letter still
 // cannot be published, claimed events were lost, a handler was cut off, a topic does not exist, a
 // dead-letter topic cannot be written, or the store has failed with Options.FailOpen. Warn: failed
-// attempts, dead letters, records rejected or handled without a claim, applied recovery policies,
+// attempts, dead letters, replays that are not accepted, records rejected or handled without a claim, applied recovery policies,
 // lost partitions, and errors that the client retries itself. Info: a partition continues after a
 // stop. Duplicates are logged at Options.Telemetry.DuplicateLevel, Debug by default. To log
 // messages of the client, set kgo.WithLogger in Options.Client.

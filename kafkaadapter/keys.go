@@ -24,7 +24,7 @@ const (
 	keyFirst    = 'f' // a topic as it was when the group first consumed it, see firstSeen
 	keyAdoption = 'r' // offsets that were adopted: rest = Unix nanoseconds u64, see Adoption
 	keyPinned   = 'p' // a group's part of the partitions, see Pinned
-	keySecret   = 'k' // authenticates dead letters: 32 random bytes
+	keySecret   = 'k' // authenticates dead letters, see deadletter.Secrets
 )
 
 func appendText(dst []byte, s string) []byte {

@@ -44,7 +44,7 @@ func noise(n int) []byte {
 	return b
 }
 
-func omitTooLarge(o *Options) { o.Routes[0].DeadLetters.OmitTooLarge = true }
+func stopTooLarge(o *Options) { o.Routes[0].DeadLetters.StopTooLarge = true }
 
 // setLimit sets the maximum batch size of the dead-letter topic.
 func (r *rig) setLimit(t *testing.T, bytes int) {
@@ -78,7 +78,7 @@ func TestRejectedLetterStopsItsPartitionUntilTheTopicAcceptsIt(t *testing.T) {
 	r := newRig(t, 1)
 	r.setLimit(t, 100_000)
 	r.sendLarge(t, r.event(0, "a"), r.large("poison", noise(200_000)), r.event(0, "b"))
-	m := r.start(t, r.work(1, failing(Permanent(errHandler), "poison")))
+	m := r.start(t, r.work(1, failing(Permanent(errHandler), "poison")), stopTooLarge)
 	e := m.stoppedOne(t)
 	if e.Reason != "dead_letter" || !errors.Is(e, ErrDeadLetter) || !errors.Is(e, deadletter.ErrTooLarge) ||
 		!strings.Contains(e.Error(), r.topic+"-dlt") || !strings.Contains(e.Error(), "max.message.bytes") {
@@ -115,7 +115,7 @@ func TestRejectedLetterIsPublishedWithoutItsValue(t *testing.T) {
 				}
 				failures--
 				return Permanent(errHandler)
-			}), omitTooLarge)
+			}))
 			want := map[string]string{
 				"hapax_dlt_original_topic": r.topic, "hapax_dlt_original_partition": "0", "hapax_dlt_original_offset": "1",
 				"hapax_dlt_omitted": "value", "hapax_dlt_omitted_bytes": "200000",
@@ -166,7 +166,7 @@ func TestLetterThatDoesNotFitIntoATransaction(t *testing.T) {
 		return r, r.start(t, r.work(1, failing(Permanent(errHandler), "poison")), change...)
 	}
 	t.Run("stops its partition", func(t *testing.T) {
-		r, m := start(t)
+		r, m := start(t, stopTooLarge)
 		if e := m.stoppedOne(t); e.Reason != "dead_letter" || !errors.Is(e, deadletter.ErrTooLarge) || !strings.Contains(e.Error(), "offset 1") {
 			t.Errorf("stopped: %v", e)
 		}
@@ -183,7 +183,7 @@ func TestLetterThatDoesNotFitIntoATransaction(t *testing.T) {
 		old := r.dated("old", time.Now().AddDate(-1, 0, 0))
 		old.Value = make([]byte, 33<<20)
 		r.sendLarge(t, r.event(0, "a"), old)
-		m := r.start(t, r.work(1, nil))
+		m := r.start(t, r.work(1, nil), stopTooLarge)
 		if e := m.stoppedOne(t); !errors.Is(e, deadletter.ErrTooLarge) || !strings.Contains(e.Error(), "offset 1") {
 			t.Errorf("stopped: %v", e)
 		}
@@ -194,7 +194,7 @@ func TestLetterThatDoesNotFitIntoATransaction(t *testing.T) {
 		r.checkOnce(t, "a")
 	})
 	t.Run("is stored without its value", func(t *testing.T) {
-		r, m := start(t, omitTooLarge)
+		r, m := start(t)
 		dead := r.letters(t, 1)[0]
 		r.untilStored(t, 0, 3)
 		m.stop(t)

@@ -18,23 +18,21 @@ const maxStoredLetter = limits.TxBytes - 1<<20
 // and the next offset commit in one batch. The next batch begins when the broker has acknowledged
 // all dead letters of this one.
 func (b *batch) deadLetter(r *Record, why deadletter.Reason, cause error, claimed bool) error {
-	f := deadletter.Failure{Reason: why, Err: cause, Attempts: b.attemptsAt(r.Record), Event: r.identity()}
+	f := deadletter.Failure{Reason: why, Err: cause, Attempts: b.attemptsAt(r.Record), Event: r.identity(), Claimed: claimed}
 	if claimed {
 		rec, err := b.tx.DeadLetter(r.Event)
 		if err != nil {
 			return err
 		}
 		f.Generation = rec.Generation
-	} else if r.replay != nil {
-		f.Generation = r.replay.Generation // its claim is unchanged
 	}
 	o := b.p.route.DeadLetters
 	letter := b.p.issuer.Letter(r.Record, r.replay, f, o.Headers)
-	if o.OmitTooLarge {
+	if !o.StopTooLarge {
 		letter = deadletter.Shorten(letter, maxStoredLetter)
 	}
 	if n := deadletter.Size(letter); n > maxStoredLetter {
-		return fmt.Errorf("%w: %d bytes at offset %d, but a transaction of the store has room for %d: set deadletter.Options.OmitTooLarge", deadletter.ErrTooLarge, n, r.Offset, maxStoredLetter)
+		return fmt.Errorf("%w: %d bytes at offset %d, but a transaction of the store has room for %d: remove deadletter.Options.StopTooLarge", deadletter.ErrTooLarge, n, r.Offset, maxStoredLetter)
 	}
 	b.letters, b.letterAt = append(b.letters, letter), append(b.letterAt, r.Offset)
 	b.letterBytes += deadletter.Size(letter)

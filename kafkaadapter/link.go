@@ -6,6 +6,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
 // ErrUnprotected means that the store has failed, and that records are handled without claims until
@@ -15,15 +16,15 @@ var ErrUnprotected = errors.New("hapax: records are handled without claims, beca
 // A link is an engine together with data that the consumer has read from its store. It is
 // immutable.
 type link struct {
-	eng    *engine.Engine
-	id     storage.Identity
-	self   string // metadata of commits
-	secret []byte // authenticates dead letters; it never leaves the store
+	eng     *engine.Engine
+	id      storage.Identity
+	self    string             // metadata of commits
+	secrets deadletter.Secrets // they never leave the store
 }
 
-func newLink(eng *engine.Engine, secret []byte) *link {
+func newLink(eng *engine.Engine, secrets deadletter.Secrets) *link {
 	id := eng.Identity()
-	return &link{eng, id, authorOf(id).metadata(), secret}
+	return &link{eng, id, authorOf(id).metadata(), secrets}
 }
 
 // links holds the link to the store. It is replaced when the store has failed and was opened again.

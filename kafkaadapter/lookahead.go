@@ -145,30 +145,37 @@ func (r *reading) sight(rec *kgo.Record) sighting {
 	return s
 }
 
-// identify finds the event of a record: the original event for the replay of a dead letter,
-// otherwise by the route's rules.
+// identify finds the event of a record: the original event for the replay of a dead letter whose
+// event was claimed, otherwise by the route's rules.
 func (r *reading) identify(s *sighting) error {
 	rec, route := s.Record, r.route
 	rec.Event.Scope, rec.Event.Window = route.Scope, route.Window
 	rec.Event.Origin = engine.Origin{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset}
 	id, err := route.Identify.Of(rec.Record, r.topicID)
-	if err != nil && !errors.Is(err, identify.ErrNoID) {
+	if isTransient(err) || errors.Is(err, identify.ErrNoTopicID) {
 		return err
 	}
-	if rep, ok := r.issuer.Replay(rec.Record, id); ok {
-		rec.replay, id, err = rep, rep.Event, nil
+	rec.replay, s.refused = r.issuer.Replay(rec.Record, id)
+	switch rep := rec.replay; {
+	case rep == nil:
+	case rep.Claimed:
+		id, err = rep.Event, nil
 		s.generation, s.replayed = rep.Generation, true
+	case id.IDRule == identify.IDPosition:
+		// all replays of the letter are one event, and each has another timestamp
+		id.ID, id.IDRule, id.ApproximateTime = rep.Event.ID, rep.Event.IDRule, id.TimeRule == identify.TimeRecord
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		s.badTimes = id.BadTimes
+		rec.idRule, rec.timeRule = id.IDRule, id.TimeRule
+		rec.Event.ID, rec.Event.Time, rec.Event.ApproximateTime = id.ID, id.Time, id.ApproximateTime
 	}
-	s.badTimes = id.BadTimes
-	rec.idRule, rec.timeRule = id.IDRule, id.TimeRule
-	rec.Event.ID, rec.Event.Time, rec.Event.ApproximateTime = id.ID, id.Time, id.ApproximateTime
-	if s.replayed {
-		return deadletter.Incomplete(rec.Record)
+	if rec.replay != nil || len(rec.Value) == 0 { // otherwise the record was derived from a replay
+		if incomplete := deadletter.Incomplete(rec.Record); incomplete != nil {
+			return incomplete
+		}
 	}
-	return nil
+	return err
 }
 
 // touch reads a few bytes of the headers and values of all records. The records were decoded a

@@ -19,6 +19,7 @@ type metrics struct {
 	badTimes    *prometheus.CounterVec
 	attempts    *prometheus.CounterVec
 	reopened    *prometheus.CounterVec
+	refused     *prometheus.CounterVec
 	letters     *prometheus.CounterVec
 	skipped     *prometheus.CounterVec
 	lost        *prometheus.CounterVec
@@ -50,6 +51,7 @@ func newMetrics(opt *Options, r prometheus.Registerer, gauges func(prometheus.La
 	m.badTimes = counter("unreadable_times_total", "Times in headers or payloads that could not be parsed; another rule found the time.", "topic")
 	m.attempts = counter("failed_attempts_total", "Failed attempts of handlers.", "topic")
 	m.reopened = counter("reopened_total", "Replays of dead letters that were handled.", "topic")
+	m.refused = counter("refused_replays_total", "Records with the headers of a dead letter that are judged by their own id, by reason.", "topic", "reason")
 	m.letters = counter("dead_letters_total", "Dead letters that the broker has acknowledged, by reason.", "topic", "reason")
 	m.skipped = counter("skipped_total", "Records acknowledged without handling, by reason.", "topic", "reason")
 	m.lost = counter("lost_total", "Events claimed by AtMostOnce whose handler failed or was cut off.", "topic")
@@ -63,7 +65,7 @@ func newMetrics(opt *Options, r prometheus.Registerer, gauges func(prometheus.La
 	if r == nil {
 		return m, nil
 	}
-	for _, col := range []prometheus.Collector{m.records, m.unclaimed, m.unprotected, m.ids, m.times, m.badTimes, m.attempts, m.reopened, m.letters, m.skipped, m.lost, m.fenced, m.paused,
+	for _, col := range []prometheus.Collector{m.records, m.unclaimed, m.unprotected, m.ids, m.times, m.badTimes, m.attempts, m.reopened, m.refused, m.letters, m.skipped, m.lost, m.fenced, m.paused,
 		m.stops, m.fetchErrors, m.batchSize, m.handler, m.commits, gauges(labels)} {
 		if err := r.Register(col); err != nil {
 			m.unregister()

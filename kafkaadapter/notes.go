@@ -26,12 +26,14 @@ func logNotes(ctx context.Context, log *slog.Logger, duplicates slog.Level, note
 	left := 0 // not logged one by one
 	for i := range notes {
 		n := &notes[i]
-		if i >= maxNotes && n.verdict != engine.Duplicate {
+		if i >= maxNotes && (n.verdict != engine.Duplicate || n.policy != "") {
 			left++
 			continue
 		}
 		level, text := slog.LevelWarn, ""
 		switch {
+		case n.policy == "own_id":
+			text = "the headers of a dead letter are not accepted; the record is judged by its own id"
 		case n.verdict == engine.Duplicate:
 			level, text = duplicates, "duplicate skipped"
 		case n.policy == "retry":
@@ -47,7 +49,7 @@ func logNotes(ctx context.Context, log *slog.Logger, duplicates slog.Level, note
 			continue
 		}
 		args := []any{"offset", n.rec.Offset, "id", idText(n.event.ID), "time", n.event.Time}
-		if n.verdict == engine.Duplicate {
+		if n.verdict == engine.Duplicate && n.policy == "" {
 			args = append(args, "first_seen", n.record.FirstSeen, "first_origin", n.record.Origin.String(), "state", n.record.State.String())
 		} else {
 			args = append(args, "verdict", n.verdict.String())

@@ -199,7 +199,7 @@ func TestSecretIsThatOfTheStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		l, _ := c.links.get()
-		secrets = append(secrets, string(l.secret))
+		secrets = append(secrets, string(l.secrets.Bytes()))
 	}
 	if len(secrets[0]) != 32 || secrets[0] != secrets[1] || secrets[0] == strings.Repeat("\x00", 32) {
 		t.Errorf("secrets %x", secrets)

@@ -164,7 +164,7 @@ func (r *partRun) settle() (more bool, err error) {
 	b.add(t.own)
 	b.done++
 	b.next, b.epoch = rec.Offset+1, rec.LeaderEpoch
-	b.tally.identified(&t.sighting)
+	b.identified(&t.sighting)
 	r.settled++
 	return b.letterBytes < maxLetterBytes, nil
 }

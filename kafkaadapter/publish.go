@@ -24,7 +24,7 @@ func (r *reading) publish() state {
 	case r.route.DeadLetters == nil:
 		return r.stop("dead_letter", fmt.Errorf("%w: an earlier run left a dead letter, and Route.DeadLetters is nil now: set it", ErrDeadLetter))
 	}
-	topic, omit := r.route.DeadLetters.TopicOf(r.pos.Topic), r.route.DeadLetters.OmitTooLarge
+	topic, omit := r.route.DeadLetters.TopicOf(r.pos.Topic), !r.route.DeadLetters.StopTooLarge
 	if err := r.c.publishers[topic].Publish(r.ending, r.pending, omit, r.published); err != nil {
 		return r.stopForNow("dead_letter", fmt.Errorf("%w: topic %s: %w", ErrDeadLetter, topic, err), publishing)
 	}
@@ -43,12 +43,8 @@ func (r *reading) publish() state {
 }
 
 func (r *reading) readPending() error {
-	var more deadletter.Headers
-	if r.route.DeadLetters != nil {
-		more = r.route.DeadLetters.Headers
-	}
 	return r.engine().Update(r.ctx, func(tx *engine.Tx) (err error) {
-		r.pending, err = deadletter.Get(tx, letterKey(r.pos), more)
+		r.pending, err = deadletter.Get(tx, letterKey(r.pos))
 		return err
 	}, engine.Retries(100))
 }

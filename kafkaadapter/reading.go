@@ -146,7 +146,12 @@ func (r *reading) attach(l *link) {
 		return
 	}
 	r.lane = l.eng.JoinLane(2 * r.c.opt.Batching.BatchTime) // a batch begins no handler after half of it
-	r.issuer = deadletter.Issuer{Group: r.pos.Group, Scope: r.route.Scope, Store: l.id.UUID, Incarnation: l.id.Incarnation, Secret: l.secret}
+	r.issuer = deadletter.Issuer{
+		Group: r.pos.Group, Scope: r.route.Scope, Store: l.id.UUID, Incarnation: l.id.Incarnation, Secrets: l.secrets, Topics: r.route.Topics,
+	}
+	if o := r.route.DeadLetters; o != nil {
+		r.issuer.Options = *o
+	}
 	r.link.Store(l)
 }
 

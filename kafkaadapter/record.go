@@ -52,6 +52,7 @@ type sighting struct {
 	generation uint64
 	replayed   bool
 	badTimes   int
+	refused    deadletter.Refusal // why the headers of a dead letter do not count
 	err        error
 }
 

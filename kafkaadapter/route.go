@@ -167,12 +167,28 @@ func (r *Route) check(name string) error {
 	if err := r.Identify.Validate(); err != nil {
 		return fmt.Errorf("%w: %s.Identify: %w", ErrOption, name, err)
 	}
+	if err := r.checkRetryTopics(name); err != nil {
+		return err
+	}
 	for _, header := range slices.Concat(r.Identify.IDHeaders, r.Identify.TimeHeaders) {
 		if strings.HasPrefix(header, deadletter.HeaderPrefix) {
 			return fmt.Errorf("%w: %s.Identify has the header %q: headers that begin with %s belong to dead letters", ErrOption, name, header, deadletter.HeaderPrefix)
 		}
 	}
 	return r.checkPolicies(name)
+}
+
+// checkRetryTopics rejects retry topics that the route does not consume.
+func (r *Route) checkRetryTopics(name string) error {
+	if r.DeadLetters == nil {
+		return nil
+	}
+	for _, topic := range r.DeadLetters.RetryTopics {
+		if !slices.Contains(r.Topics, topic) {
+			return fmt.Errorf("%w: %s.DeadLetters.RetryTopics has %q, which the route does not consume: add it to Topics", ErrOption, name, topic)
+		}
+	}
+	return nil
 }
 
 // checkWindows rejects windows beyond the engine's retention: no record could be claimed.

@@ -2,7 +2,6 @@ package kafkaadapter
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/wait"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
 // A binder links the consumer to its store, at the start and, with Options.FailOpen, after the
@@ -137,11 +137,11 @@ func (b *binder) reopen(ctx context.Context) (done bool) {
 }
 
 // bind makes sure that no other group claims in the scopes of the routes, unless SharedScope allows
-// it, and gets the store's secret.
+// it, and gets the store's secrets.
 func (b *binder) bind(ctx context.Context, eng *engine.Engine) (*link, error) {
-	var secret []byte
+	var secrets deadletter.Secrets
 	err := eng.Update(ctx, func(tx *engine.Tx) (err error) {
-		if secret, err = bindSecret(tx); err != nil {
+		if secrets, err = bindSecrets(tx); err != nil {
 			return err
 		}
 		if err := b.bindPinned(tx); err != nil {
@@ -157,7 +157,7 @@ func (b *binder) bind(ctx context.Context, eng *engine.Engine) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newLink(eng, secret), nil
+	return newLink(eng, secrets), nil
 }
 
 func (b *binder) bindScope(tx *engine.Tx, r *Route) error {
@@ -172,18 +172,6 @@ func (b *binder) bindScope(tx *engine.Tx, r *Route) error {
 		return fmt.Errorf("%w: scope %q belongs to group %q", ErrScopeShared, r.Scope, group)
 	}
 	return nil
-}
-
-func bindSecret(tx *engine.Tx) ([]byte, error) {
-	secret, found, err := tx.Get(secretKey())
-	if err != nil || found {
-		return secret, err
-	}
-	secret = make([]byte, 32)
-	if _, err := rand.Read(secret); err != nil {
-		return nil, err
-	}
-	return secret, tx.Put(secretKey(), secret)
 }
 
 // bindPinned makes sure that the store is used with the same part of the partitions as before.

@@ -17,6 +17,7 @@ type tally struct {
 	unclaimed   uint32                     // handled without a claim
 	unprotected uint32                     // of those, because the store was unavailable
 	rejected    [len(rejectReasons)]uint32 // acknowledged unhandled, by policy
+	refused     [len(deadletter.Refusals)]uint32
 }
 
 // rejectReasons are the reasons for which a policy may reject a record.
@@ -28,6 +29,11 @@ func (t *tally) identified(s *sighting) {
 		t.idRules[s.idRule]++
 		t.timeRules[s.timeRule]++
 		t.badTimes += uint32(s.badTimes)
+	}
+	for i, reason := range deadletter.Refusals {
+		if s.Record != nil && reason == s.refused {
+			t.refused[i]++
+		}
 	}
 }
 
@@ -57,6 +63,7 @@ func (t *tally) add(more *tally) {
 	addEach(t.idRules[:], more.idRules[:])
 	addEach(t.timeRules[:], more.timeRules[:])
 	addEach(t.rejected[:], more.rejected[:])
+	addEach(t.refused[:], more.refused[:])
 	t.badTimes += more.badTimes
 	t.reopened += more.reopened
 	t.unclaimed += more.unclaimed
@@ -89,6 +96,11 @@ func (m *metrics) tally(topic string, t *tally) {
 	for i, n := range t.rejected {
 		if n > 0 {
 			m.skipped.WithLabelValues(topic, string(rejectReasons[i])).Add(float64(n))
+		}
+	}
+	for i, n := range t.refused {
+		if n > 0 {
+			m.refused.WithLabelValues(topic, string(deadletter.Refusals[i])).Add(float64(n))
 		}
 	}
 	if t.badTimes > 0 {

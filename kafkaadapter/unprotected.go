@@ -157,7 +157,7 @@ func (w *worker) unclaimed(n int) (*batch, error) {
 			if stop != nil {
 				break
 			}
-			b.tally.identified(&s)
+			b.identified(&s)
 		}
 		b.done++
 		b.next, b.epoch = max(b.next, rec.Offset+1), rec.LeaderEpoch

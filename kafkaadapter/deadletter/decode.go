@@ -21,15 +21,6 @@ func (d *decoder) uvarint(most uint64) uint64 {
 	return v
 }
 
-func (d *decoder) varint(least, most int64) int64 {
-	v := d.Varint()
-	if v < least || v > most {
-		d.Bad = true
-		return 0
-	}
-	return v
-}
-
 func (d *decoder) text() string { return string(d.Bytes()) }
 
 // count returns a number of items of at least least bytes each. A number that exceeds the remaining

@@ -3,6 +3,7 @@ package deadletter
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -45,24 +46,26 @@ func (l *letter) record(more Headers) *kgo.Record {
 
 func (l *letter) ownHeaders() []kgo.RecordHeader {
 	h := make(headerList, 0, 20)
-	h.text(dltVersion, dltVersion1)
+	h.text(dltVersion, dltVersion2)
 	h.text(dltTopic, l.Origin.Topic)
 	h.number(dltPartition, int64(l.Origin.Partition))
 	h.number(dltOffset, l.Origin.Offset)
 	h.number(dltTimestamp, l.Stamp.Millis)
 	h.text(dltTimestampType, l.Stamp.Type.String())
-	h.text(dltGroup, l.Group)
-	h.text(dltScope, l.Scope)
+	h.text(dltGroup, url.PathEscape(l.Group))
+	h.text(dltScope, url.PathEscape(l.Scope))
 	h.text(dltReason, string(l.Reason))
 	h.text(dltErrorType, l.ErrorType)
 	h.text(dltError, l.Error)
 	h.number(dltAttempts, int64(l.Attempts))
 	if len(l.Event.ID) > 0 {
-		h.bytes(dltEventID, l.Event.ID)
+		h.text(dltEventID, url.PathEscape(string(l.Event.ID)))
 		h.text(dltEventTime, l.Event.Time.UTC().Format(time.RFC3339Nano))
 		h.text(dltIDRule, l.Event.IDRule.String())
 		h.text(dltTimeRule, l.Event.TimeRule.String())
-		h.text(dltGeneration, strconv.FormatUint(l.Generation, 10))
+		if l.Claimed {
+			h.text(dltGeneration, strconv.FormatUint(l.Generation, 10))
+		}
 		h.text(dltSeal, hex.EncodeToString(l.Seal))
 	}
 	h.text(dltStore, uuid.UUID(l.Store).String())

@@ -9,7 +9,8 @@ package deadletter
 
 import (
 	"bytes"
-	"crypto/hmac"
+	"slices"
+	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -25,14 +26,21 @@ type Options struct {
 	Topic func(topic string) string
 	// Headers adds the headers of other tools to the adapter's own.
 	Headers Headers
-	// OmitTooLarge publishes a letter without its value if the broker refuses it because of its
-	// size (max.message.bytes of the dead-letter topic, after compression), or if it is larger than
-	// a transaction of the store (31 MiB before compression). Its headers contain the original
-	// position, where the log still has the whole value, and hapax_dlt_omitted and
-	// hapax_dlt_omitted_bytes say what is missing. Such a letter cannot be replayed before the
-	// value is restored: see ErrIncomplete. If the key or the headers are too large, they are left
-	// out as well. false: the partition stops with ErrTooLarge.
-	OmitTooLarge bool
+	// RetryTopics are topics of the route on which the letters of its other topics are accepted as
+	// replays. nil: a letter is accepted on the topic of its record only.
+	RetryTopics []string
+	// RestoredStore accepts letters that were issued before the store was restored from a backup. Set
+	// it if the restored store replaces the original, and not for a copy beside it. Claims that the
+	// original made after the backup are missing: those events are claimed again.
+	RestoredStore bool
+	// StopTooLarge stops the partition with ErrTooLarge if the broker refuses a letter because of its
+	// size (max.message.bytes of the dead-letter topic, after compression), or if it is larger than a
+	// transaction of the store (31 MiB before compression). false: such a letter is published without
+	// its value. Its headers contain the original position, where the log still has the whole value
+	// as long as the topic retains it, and hapax_dlt_omitted and hapax_dlt_omitted_bytes say what is
+	// missing. Such a letter cannot be replayed before the value is restored: see ErrIncomplete. If
+	// the key or the headers are too large, they are left out as well.
+	StopTooLarge bool
 }
 
 // TopicOf returns the name of the dead-letter topic for a topic.
@@ -49,7 +57,8 @@ type Failure struct {
 	Err        error // nil if the reason says everything
 	Attempts   uint32
 	Event      identify.Identity // zero if the record has no usable identity
-	Generation uint64            // of the claim, 0 if there is none
+	Claimed    bool              // there is a claim, which is dead-lettered
+	Generation uint64            // of the claim
 }
 
 // An Issuer makes the dead letters of one consumer and identifies their replays. It is safe for
@@ -59,9 +68,13 @@ type Issuer struct {
 	Scope       string   // of the claims
 	Store       [16]byte // storage.Identity.UUID
 	Incarnation uint64   // storage.Identity.Incarnation
-	// Secret authenticates the letters; it never leaves the store. A replay of a letter that was
+	// Secrets authenticate the letters; they never leave the store. A replay of a letter that was
 	// made without a secret reopens no claim.
-	Secret []byte
+	Secrets Secrets
+	// Topics are those of the route: a retry topic accepts their letters.
+	Topics []string
+	// Options are those of the route; Topic and Headers are not used.
+	Options Options
 }
 
 // Letter returns the dead letter of r: a record to publish, without a topic. Its key, value and
@@ -86,51 +99,89 @@ func (i *Issuer) letter(r *kgo.Record, from *Replay, f Failure) *letter {
 		event = identify.Identity{} // no claim can be made with it, so there is none to reopen
 	}
 	l := &letter{
-		Origin: engine.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset},
-		Stamp:  stampOf(r),
-		Key:    r.Key, Value: r.Value, Headers: withoutOurs(r.Headers),
+		Stamp: stampOf(r),
+		Key:   r.Key, Value: r.Value, Headers: withoutOurs(r.Headers),
 		Reason: f.Reason, Attempts: f.Attempts,
-		sealed: sealed{Group: i.Group, Scope: i.Scope, Event: event, Generation: f.Generation},
-		Store:  i.Store, Incarnation: i.Incarnation,
+		sealed: sealed{
+			Origin: engine.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset},
+			Store:  i.Store, Incarnation: i.Incarnation, Group: i.Group, Scope: i.Scope,
+			Event: event, Claimed: f.Claimed, Generation: f.Generation,
+		},
 	}
 	if f.Err != nil {
 		l.ErrorType = capped(typeOf(f.Err), maxErrorType)
 		l.Error = capped(f.Err.Error(), MaxText)
 	}
 	if from != nil {
-		l.Origin, l.Stamp = from.origin, from.stamp
+		l.Origin, l.Stamp = from.Origin, from.stamp
 		l.Omitted = from.omitted
+		if !f.Claimed && from.Claimed { // its claim is unchanged
+			l.Claimed, l.Generation = true, from.Generation
+		}
 	}
-	if len(i.Secret) > 0 && len(l.Event.ID) > 0 {
-		l.Seal = l.seal(i.Secret)
+	if len(l.Event.ID) > 0 {
+		l.Seal = i.Secrets.seal(&l.sealed)
 	}
 	return l
 }
 
-// Replay returns the replay that r contains, if it is of a dead letter of this issuer's group and
-// scope; otherwise it returns false. own is the identity that identify.Rules.Of returns for r, zero
-// if that is identify.ErrNoID.
+// Replay returns the replay that r contains, if it is of a dead letter of this issuer's group, scope
+// and store, sent to the topic of its record or to a retry topic. Otherwise it returns nil, with the
+// reason if r was probably meant as one. own is the identity that identify.Rules.Of returns for r,
+// zero if that is an error.
 //
 // A record whose id differs from that of the letter is not its replay: a program that derived the
-// record from the replay has copied the headers. A record without an id is accepted on the letter's
-// own topic only, for the same reason.
-func (i *Issuer) Replay(r *kgo.Record, own identify.Identity) (*Replay, bool) {
-	if !isLetter(r) {
-		return nil, false
+// record from the replay has copied the headers. Bytes that a tool for text has replaced in the id
+// make no difference.
+func (i *Issuer) Replay(r *kgo.Record, own identify.Identity) (*Replay, Refusal) {
+	if !isLetter(r) || identify.LastHeader(r.Headers, dltEventID) == nil && identify.LastHeader(r.Headers, dltSeal) == nil {
+		return nil, ""
+	}
+	if group, scope := issuerOf(r); group != i.Group && group != "" || scope != i.Scope && scope != "" {
+		return nil, ""
 	}
 	p, ok := replayOf(r)
-	if !ok || !i.accepts(&p, r, own) {
-		return nil, false
+	if !ok {
+		return nil, RefusedHeaders
 	}
-	return &p, true
+	if why := i.refuses(&p, r, own); why != "" {
+		return nil, why
+	}
+	return &p, ""
 }
 
-func (i *Issuer) accepts(p *Replay, r *kgo.Record, own identify.Identity) bool {
-	if p.Group != i.Group || p.Scope != i.Scope || len(i.Secret) == 0 || !hmac.Equal(p.seal, p.sealed.seal(i.Secret)) {
-		return false
+func (i *Issuer) refuses(p *Replay, r *kgo.Record, own identify.Identity) Refusal {
+	isOwn := p.Incarnation == i.Incarnation || i.Options.RestoredStore && p.Incarnation < i.Incarnation
+	switch {
+	case p.Store != i.Store || !isOwn:
+		return RefusedStore
+	case !i.Secrets.accept(&p.sealed, p.seal):
+		return RefusedSeal
+	case r.Topic != p.Origin.Topic && !(slices.Contains(i.Options.RetryTopics, r.Topic) && slices.Contains(i.Topics, p.Origin.Topic)):
+		return RefusedTopic
+	case own.IDRule != 0 && own.IDRule != identify.IDPosition && !isTextOf(own.ID, p.Event.ID):
+		return RefusedEvent
 	}
-	if own.IDRule == 0 || own.IDRule == identify.IDPosition {
-		return p.Event.IDRule == identify.IDPosition && p.origin.Topic == r.Topic
+	return ""
+}
+
+// isTextOf reports whether got is an id, or what is left of it after a tool has kept it as text: a
+// zero byte ends it, and bytes that are not UTF-8 are replaced, one by one or a few at once.
+func isTextOf(got, id []byte) bool {
+	if bytes.Equal(got, id) {
+		return true
 	}
-	return bytes.Equal(p.Event.ID, own.ID)
+	text, _, _ := bytes.Cut(id, []byte{0})
+	return len(text) > 0 && utf8.Valid(got) && bytes.Equal(replaced(got), replaced(text))
+}
+
+// replaced returns b with one replacement character for each run of bytes that are not UTF-8 or are
+// such characters already.
+func replaced(b []byte) []byte {
+	const mark = "\uFFFD"
+	b = bytes.ToValidUTF8(b, []byte(mark))
+	for bytes.Contains(b, []byte(mark+mark)) {
+		b = bytes.ReplaceAll(b, []byte(mark+mark), []byte(mark))
+	}
+	return b
 }

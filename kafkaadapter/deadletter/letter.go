@@ -3,11 +3,11 @@ package deadletter
 import (
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
@@ -26,28 +26,26 @@ const (
 	Undecodable Reason = "undecodable" // the record has no usable id or time
 	TooOld      Reason = "too_old"     // by policy
 	TooNew      Reason = "too_new"     // by policy
+	Mismatch    Reason = "mismatch"    // by policy: its id was claimed with another payload
 	Attempts    Reason = "attempts"    // the record's handler has failed for the last time
 )
 
 // A letter contains the data of a dead letter before it is encoded as a record.
 type letter struct {
-	Origin engine.Origin // the record's original position
-	Stamp  stamp         // its timestamp
+	Stamp stamp // the record's timestamp
 
 	Key, Value []byte // nil and empty differ, as they do in Kafka
 	Headers    []kgo.RecordHeader
 
 	Reason    Reason
 	ErrorType string // the Go type of the innermost error
-	Error     string // valid UTF-8, at most MaxText bytes
+	Error     string // one line of valid UTF-8, at most MaxText bytes
 	Attempts  uint32
 
 	Omitted []kgo.RecordHeader // what was left out of a replay, and is missing in this letter too
 
 	sealed
-	Seal        []byte // nil or sealLen bytes, see sealed.seal
-	Store       [16]byte
-	Incarnation uint64
+	Seal []byte // nil or sealLen bytes, see sealed.seal
 }
 
 // usable returns the identity, and false if the engine rejects its id.
@@ -98,10 +96,16 @@ func typeOf(err error) string {
 	}
 }
 
-// capped returns s as valid UTF-8 of at most most bytes.
+// capped returns s as one line of valid UTF-8, of at most most bytes. Control characters become
+// spaces: tools that keep headers as lines of text would end the value there.
 func capped(s string, most int) string {
 	const ellipsis = "…"
-	s = strings.ToValidUTF8(s, "\uFFFD")
+	s = strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return ' '
+		}
+		return c
+	}, strings.ToValidUTF8(s, "\uFFFD"))
 	if len(s) <= most {
 		return s
 	}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
@@ -28,7 +27,7 @@ var (
 )
 
 var (
-	anIssuer = Issuer{Group: "billing", Scope: "invoices", Store: aStore, Incarnation: 7, Secret: aSecret}
+	anIssuer = Issuer{Group: "billing", Scope: "invoices", Store: aStore, Incarnation: 7, Secrets: Secrets{current: aSecret}, Topics: []string{"orders", "orders-again"}}
 	unsealed = Issuer{Group: "billing", Scope: "invoices", Store: aStore, Incarnation: 7}
 )
 
@@ -62,7 +61,7 @@ func positionID(t *testing.T, offset int64) string {
 func aFailure(event identify.Identity) Failure {
 	return Failure{
 		Reason: Attempts, Err: fmt.Errorf("handling: %w", &fs.PathError{Op: "open", Path: "/x", Err: errors.New("gone")}),
-		Attempts: 5, Event: event, Generation: 2,
+		Attempts: 5, Event: event, Claimed: true, Generation: 2,
 	}
 }
 
@@ -122,7 +121,7 @@ func TestDeadLetterIsTheRecordByteForByte(t *testing.T) {
 func TestOwnHeadersAreGolden(t *testing.T) {
 	want := map[string]string{
 		"message_id":                        "7",
-		"hapax_dlt_version":                 "1",
+		"hapax_dlt_version":                 "2",
 		"hapax_dlt_original_topic":          "orders",
 		"hapax_dlt_original_partition":      "3",
 		"hapax_dlt_original_offset":         "4711",
@@ -139,7 +138,7 @@ func TestOwnHeadersAreGolden(t *testing.T) {
 		"hapax_dlt_id_rule":                 "header",
 		"hapax_dlt_time_rule":               "record",
 		"hapax_dlt_generation":              "2",
-		"hapax_dlt_seal":                    "d37651a37ff9ac01aa5c510909686394",
+		"hapax_dlt_seal":                    "2b50e03b26e8c0c8e28d156bb6607f94",
 		"hapax_dlt_store":                   "01234567-89ab-cdef-0000-000000000010",
 		"hapax_dlt_incarnation":             "7",
 	}
@@ -293,7 +292,7 @@ func TestReplayContainsTheDataOfTheLetter(t *testing.T) {
 		if !ok {
 			t.Errorf("%s: not a replay", name)
 		}
-		want := Replay{origin: engine.Origin{Topic: "orders", Partition: 3, Offset: 4711}, stamp: stampOf(r), sealed: l.sealed, seal: l.Seal}
+		want := Replay{stamp: stampOf(r), sealed: l.sealed, seal: l.Seal}
 		if !reflect.DeepEqual(p, want) {
 			t.Errorf("%s: %+v, want %+v", name, p, want)
 		}
@@ -303,15 +302,15 @@ func TestReplayContainsTheDataOfTheLetter(t *testing.T) {
 func TestInvalidHeadersAreNoReplay(t *testing.T) {
 	dead := aLetter(t, aRecord("message_id", "7")).record(Neutral)
 	for _, tt := range []struct{ name, value string }{
-		{dltVersion, "2"}, {dltVersion, ""}, {dltTopic, ""},
+		{dltVersion, "1"}, {dltVersion, ""}, {dltTopic, ""},
 		{dltPartition, "-1"}, {dltPartition, "x"}, {dltPartition, "2147483648"}, {dltPartition, "4294967296"}, {dltPartition, ""},
 		{dltOffset, "-1"}, {dltOffset, "1e3"}, {dltOffset, "9223372036854775808"},
 		{dltTimestamp, "now"}, {dltTimestampType, "Create"},
-		{dltGroup, ""}, {dltScope, ""},
+		{dltGroup, ""}, {dltScope, ""}, {dltScope, "%"}, {dltStore, "7"}, {dltIncarnation, ""}, {dltEventID, "%f"},
 		{dltEventID, ""}, {dltEventID, strings.Repeat("x", limits.IDBytes+1)},
 		{dltEventTime, "yesterday"}, {dltEventTime, "0000-01-01T00:00:00Z"}, {dltEventTime, ""},
 		{dltIDRule, "id_rule(0)"}, {dltTimeRule, ""}, {dltTimeRule, "sundial"},
-		{dltGeneration, "-1"}, {dltGeneration, "18446744073709551616"}, {dltGeneration, ""},
+		{dltGeneration, "-1"}, {dltGeneration, "18446744073709551616"},
 	} {
 		r := sentBack(dead)
 		for i := range r.Headers {
@@ -323,7 +322,7 @@ func TestInvalidHeadersAreNoReplay(t *testing.T) {
 			t.Errorf("%s %q: %+v", tt.name, tt.value, p)
 		}
 	}
-	for _, name := range []string{dltError, dltErrorType, dltReason, dltAttempts, dltStore, dltIncarnation, dltSeal} {
+	for _, name := range []string{dltError, dltErrorType, dltReason, dltAttempts, dltSeal} {
 		r := sentBack(dead)
 		r.Headers = slices.DeleteFunc(r.Headers, func(h kgo.RecordHeader) bool { return h.Key == name })
 		if _, ok := replayOf(r); !ok {
@@ -333,59 +332,123 @@ func TestInvalidHeadersAreNoReplay(t *testing.T) {
 }
 
 func TestReplayReopensWhatTheStoreSealed(t *testing.T) {
-	other := func(change func(r *kgo.Record)) func(*kgo.Record) {
-		return func(r *kgo.Record) { change(r) }
-	}
 	set := func(name, value string) func(*kgo.Record) {
 		return func(r *kgo.Record) { r.Headers = append(r.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)}) }
 	}
+	without := func(name string) func(*kgo.Record) {
+		return func(r *kgo.Record) {
+			r.Headers = slices.DeleteFunc(r.Headers, func(h kgo.RecordHeader) bool { return h.Key == name })
+		}
+	}
 	same := func(*kgo.Record) {}
-	corrected := other(func(r *kgo.Record) { r.Value = []byte("corrected") })
-	elsewhere := other(func(r *kgo.Record) { r.Topic = "orders-again" })
+	corrected := func(r *kgo.Record) { r.Value = []byte("corrected") }
+	elsewhere := func(r *kgo.Record) { r.Topic = "orders-again" }
+	asIs := func(*Issuer) {}
+	id, position := aRecord("message_id", "7"), aRecord()
 	tests := []struct {
 		name   string
 		record *kgo.Record
 		change func(*kgo.Record)
-		group  string
-		scope  string
-		secret string
-		want   bool
+		issuer func(*Issuer)
+		want   Refusal
 	}{
-		{"header", aRecord("message_id", "7"), same, "billing", "invoices", string(aSecret), true},
-		{"position", aRecord(), same, "billing", "invoices", string(aSecret), true},
-		{"a corrected payload", aRecord("message_id", "7"), corrected, "billing", "invoices", string(aSecret), true},
-		{"its own id, on another topic", aRecord("message_id", "7"), elsewhere, "billing", "invoices", string(aSecret), true},
+		{"header", id, same, asIs, ""},
+		{"position", position, same, asIs, ""},
+		{"a corrected payload", id, corrected, asIs, ""},
+		{"an id that was lost", id, without("message_id"), asIs, ""},
+		{"a binary id as text", aRecord("message_id", "\xff\xfe7"), set("message_id", "\uFFFD\uFFFD7"), asIs, ""},
+		{"a cut id", aRecord("message_id", "7\x008"), set("message_id", "7"), asIs, ""},
+		{"on a retry topic", id, elsewhere, func(i *Issuer) { i.Options.RetryTopics = []string{"orders-again"} }, ""},
+		{"a position on a retry topic", position, elsewhere, func(i *Issuer) { i.Options.RetryTopics = []string{"orders-again"} }, ""},
+		{"a restored store", id, same, func(i *Issuer) { i.Incarnation, i.Options.RestoredStore = 8, true }, ""},
+		{"a new secret", id, same, func(i *Issuer) { i.Secrets = i.Secrets.Rotated() }, ""},
+		{"a letter without an event", id, func(r *kgo.Record) { without(dltEventID)(r); without(dltSeal)(r) }, asIs, ""},
+		{"another group", id, same, func(i *Issuer) { i.Group = "shipping" }, ""},
+		{"another scope", id, same, func(i *Issuer) { i.Scope = "parcels" }, ""},
 
-		{"a position, on another topic", aRecord(), elsewhere, "billing", "invoices", string(aSecret), false},
-		{"another id", aRecord("message_id", "7"), set("message_id", "8"), "billing", "invoices", string(aSecret), false},
-		{"an id in addition to a position", aRecord(), set("message_id", "8"), "billing", "invoices", string(aSecret), false},
-		{"without its original id", aRecord("message_id", "7"), other(func(r *kgo.Record) { r.Headers = r.Headers[1:] }),
-			"billing", "invoices", string(aSecret), false},
-		{"another group", aRecord("message_id", "7"), same, "shipping", "invoices", string(aSecret), false},
-		{"another scope", aRecord("message_id", "7"), same, "billing", "parcels", string(aSecret), false},
-		{"another store", aRecord("message_id", "7"), same, "billing", "invoices", "another secret", false},
-		{"no secret", aRecord("message_id", "7"), same, "billing", "invoices", "", false},
-		{"no seal", aRecord("message_id", "7"), set(dltSeal, "00"), "billing", "invoices", string(aSecret), false},
-		{"a made up seal", aRecord("message_id", "7"), set(dltSeal, "d37651a37ff9ac01aa5c510909686395"), "billing", "invoices", string(aSecret), false},
-		{"a made up generation", aRecord("message_id", "7"), set(dltGeneration, "3"), "billing", "invoices", string(aSecret), false},
-		{"a made up position", aRecord(), set(dltEventID, positionID(t, 4712)), "billing", "invoices", string(aSecret), false},
-		{"a made up time", aRecord(), set(dltEventTime, "2025-05-14T12:00:00.123Z"), "billing", "invoices", string(aSecret), false},
-		{"a made up fraction", aRecord(), set(dltEventTime, "2025-05-07T12:00:00.124Z"), "billing", "invoices", string(aSecret), false},
-		{"a made up rule", aRecord(), set(dltTimeRule, "header"), "billing", "invoices", string(aSecret), false},
+		{"on another topic", id, elsewhere, asIs, RefusedTopic},
+		{"a position on another topic", position, elsewhere, asIs, RefusedTopic},
+		{"of another route, on a retry topic", id, elsewhere, func(i *Issuer) {
+			i.Topics, i.Options.RetryTopics = []string{"orders-again"}, []string{"orders-again"}
+		}, RefusedTopic},
+		{"another id", id, set("message_id", "8"), asIs, RefusedEvent},
+		{"another binary id", aRecord("message_id", "\xff"), set("message_id", "\xfe"), asIs, RefusedEvent},
+		{"an id in addition to a position", position, set("message_id", "8"), asIs, RefusedEvent},
+		{"another store", id, same, func(i *Issuer) { i.Store[0]++ }, RefusedStore},
+		{"a copy of the store", id, same, func(i *Issuer) { i.Incarnation++ }, RefusedStore},
+		{"a store that was restored from this one", id, same, func(i *Issuer) { i.Incarnation, i.Options.RestoredStore = 6, true }, RefusedStore},
+		{"two new secrets", id, same, func(i *Issuer) { i.Secrets = i.Secrets.Rotated().Rotated() }, RefusedSeal},
+		{"no secret", id, same, func(i *Issuer) { i.Secrets = Secrets{} }, RefusedSeal},
+		{"no seal", id, without(dltSeal), asIs, RefusedSeal},
+		{"a cut seal", id, set(dltSeal, "00"), asIs, RefusedSeal},
+		{"a made up seal", id, set(dltSeal, "d37651a37ff9ac01aa5c510909686395"), asIs, RefusedSeal},
+		{"a made up generation", id, set(dltGeneration, "3"), asIs, RefusedSeal},
+		{"no generation", id, without(dltGeneration), asIs, RefusedSeal},
+		{"a made up topic", id, set(dltTopic, "bills"), asIs, RefusedSeal},
+		{"a made up partition", id, set(dltPartition, "8"), asIs, RefusedSeal},
+		{"a made up offset", id, set(dltOffset, "90210"), asIs, RefusedSeal},
+		{"a made up incarnation", id, set(dltIncarnation, "8"), func(i *Issuer) { i.Incarnation = 8 }, RefusedSeal},
+		{"a made up position", position, set(dltEventID, positionID(t, 4712)), asIs, RefusedSeal},
+		{"a made up time", position, set(dltEventTime, "2025-05-14T12:00:00.123Z"), asIs, RefusedSeal},
+		{"a made up fraction", position, set(dltEventTime, "2025-05-07T12:00:00.124Z"), asIs, RefusedSeal},
+		{"a made up rule", position, set(dltTimeRule, "header"), asIs, RefusedSeal},
+		{"no time", id, without(dltEventTime), asIs, RefusedHeaders},
+		{"another version", id, set(dltVersion, "1"), asIs, RefusedHeaders},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r := sentBack(aLetter(t, tt.record).record(Neutral))
 			tt.change(r)
-			if _, ok := replayOf(r); !ok {
-				t.Fatal("not a replay")
+			i := anIssuer
+			tt.issuer(&i)
+			p, why := i.Replay(r, identified(t, r))
+			quiet := strings.HasPrefix(tt.name, "another group") || strings.HasPrefix(tt.name, "another scope") || tt.name == "a letter without an event"
+			if why != tt.want || (p != nil) != (why == "" && !quiet) {
+				t.Errorf("accepted %v, refused %q, want %q", p != nil, why, tt.want)
 			}
-			own := identified(t, r)
-			i := Issuer{Group: tt.group, Scope: tt.scope, Secret: []byte(tt.secret)}
-			if _, got := i.Replay(r, own); got != tt.want {
-				t.Errorf("accepted: %v, want %v", got, tt.want)
+			if why != "" && len(why.Error()) < 60 {
+				t.Errorf("the refusal says only: %v", why)
 			}
 		})
+	}
+}
+
+func TestShortSecretsAreRejected(t *testing.T) {
+	long, short := aSecret, aSecret[1:]
+	for _, tt := range []struct {
+		current, previous []byte
+		want              bool
+	}{{long, nil, true}, {long, long, true}, {nil, nil, false}, {short, nil, false}, {long, short, false}, {nil, long, false}} {
+		s, err := NewSecrets(tt.current, tt.previous)
+		if (err == nil) != tt.want {
+			t.Errorf("%d and %d bytes: %v", len(tt.current), len(tt.previous), err)
+			continue
+		}
+		if got, err := ParseSecrets(s.Bytes()); tt.want && (err != nil || !reflect.DeepEqual(got, s)) {
+			t.Errorf("%v, %v after a round trip, want %v", got, err, s)
+		}
+	}
+	for _, n := range []int{0, 31, 33, 63, 96} {
+		if _, err := ParseSecrets(make([]byte, n)); err == nil {
+			t.Errorf("%d stored bytes are accepted", n)
+		}
+	}
+}
+
+// An event that was never claimed is under the seal too: a position could be forged otherwise.
+func TestLetterThatWasNeverClaimed(t *testing.T) {
+	for _, r := range []*kgo.Record{aRecord("message_id", "7"), aRecord()} {
+		f := aFailure(identified(t, r))
+		f.Claimed, f.Generation = false, 0
+		dead := anIssuer.Letter(r, nil, f, Neutral)
+		if _, ok := values(t, dead)[dltGeneration]; ok {
+			t.Error("a generation without a claim")
+		}
+		back := sentBack(dead)
+		p, why := anIssuer.Replay(back, identified(t, back))
+		if p == nil || p.Claimed || p.Origin.Offset != 4711 {
+			t.Errorf("%+v, %q", p, why)
+		}
 	}
 }
 
@@ -397,8 +460,8 @@ func TestReplayOfAPositionWithoutAnIDOfItsOwnReopens(t *testing.T) {
 	if !errors.Is(err, identify.ErrNoID) {
 		t.Fatal(err)
 	}
-	if _, ok := anIssuer.Replay(r, own); !ok {
-		t.Error("not accepted")
+	if p, why := anIssuer.Replay(r, own); p == nil {
+		t.Errorf("not accepted: %q", why)
 	}
 }
 
@@ -412,16 +475,17 @@ func TestSealsOfDifferentClaimsDiffer(t *testing.T) {
 	if l := unsealed.letter(aRecord(), nil, aFailure(base.Event)); l.Seal != nil {
 		t.Errorf("sealed without a secret: %x", l.Seal)
 	}
-	p := Replay{origin: engine.Origin{Topic: "orders"}, sealed: base, seal: base.seal(nil)}
+	base.Origin.Topic = "orders"
+	p := Replay{sealed: base, seal: base.seal(nil)}
 	open := Issuer{Group: "a", Scope: "bc"}
-	if open.accepts(&p, aRecord(), identify.Identity{IDRule: identify.IDHeader, ID: []byte("x")}) {
-		t.Error("a seal made without a secret is accepted")
+	if why := open.refuses(&p, aRecord(), base.Event); why != RefusedSeal {
+		t.Errorf("a seal made without a secret is refused with %q", why)
 	}
 }
 
 func TestRecordThatIsNoReplayCostsNothing(t *testing.T) {
 	r := aRecord("trace", "x", "message_id", "7")
-	if n := testing.AllocsPerRun(100, func() { replayOf(r) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { anIssuer.Replay(r, identify.Identity{}) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -452,12 +516,14 @@ func FuzzReplay(f *testing.F) {
 		if !ok {
 			return
 		}
-		other := Issuer{Group: p.Group, Scope: p.Scope, Secret: []byte("another secret than that of the seal")}
-		if other.accepts(&p, r, identify.Identity{}) {
-			t.Fatalf("%+v is accepted", p)
+		issuer := func(secret []byte) *Issuer {
+			return &Issuer{Group: p.Group, Scope: p.Scope, Store: p.Store, Incarnation: p.Incarnation, Secrets: Secrets{current: secret}}
 		}
-		same := Issuer{Group: p.Group, Scope: p.Scope, Secret: aSecret}
-		q, ok := replayOf(same.Letter(r, &p, Failure{Event: p.Event, Generation: p.Generation}, Neutral))
+		r.Topic = p.Origin.Topic
+		if why := issuer([]byte("another secret than that of the seal")).refuses(&p, r, identify.Identity{}); why != RefusedSeal {
+			t.Fatalf("%+v: %q", p, why)
+		}
+		q, ok := replayOf(issuer(aSecret).Letter(r, &p, Failure{Event: p.Event, Claimed: p.Claimed, Generation: p.Generation}, Neutral))
 		if q.seal = p.seal; !ok || !reflect.DeepEqual(p, q) {
 			t.Fatalf("%+v, then %+v, %v", p, q, ok)
 		}

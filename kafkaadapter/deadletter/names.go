@@ -9,37 +9,39 @@ import (
 )
 
 // HeaderPrefix begins the names of the adapter's own headers of a dead letter; it is reserved for
-// them. The values are text, numbers in decimal digits, except the event id, which is the bytes
-// that were claimed. A header with an empty value is left out. If the record has no usable
-// identity, all headers of the event and the seal are left out.
+// them. The values are one line of text, so that they survive tools that keep headers as text:
+// numbers in decimal digits, and group, scope and event id percent-encoded as a segment of a URL's
+// path (RFC 3986, url.PathEscape), which changes no letter, digit, hyphen, dot or underscore. A header
+// with an empty value is left out. If the record has no usable identity, all headers of the event and
+// the seal are left out; the generation is also left out if the event was never claimed.
 const HeaderPrefix = "hapax_dlt_"
 
 // The adapter's own headers.
 const (
-	dltVersion       = HeaderPrefix + "version"                 // 1
+	dltVersion       = HeaderPrefix + "version"                 // 2
 	dltTopic         = HeaderPrefix + "original_topic"          //
 	dltPartition     = HeaderPrefix + "original_partition"      //
 	dltOffset        = HeaderPrefix + "original_offset"         //
 	dltTimestamp     = HeaderPrefix + "original_timestamp"      // Unix milliseconds
 	dltTimestampType = HeaderPrefix + "original_timestamp_type" // CreateTime, LogAppendTime, NoTimestampType
-	dltGroup         = HeaderPrefix + "group"                   // of the consumer
-	dltScope         = HeaderPrefix + "scope"                   // of the claim
+	dltGroup         = HeaderPrefix + "group"                   // of the consumer, percent-encoded
+	dltScope         = HeaderPrefix + "scope"                   // of the claim, percent-encoded
 	dltReason        = HeaderPrefix + "reason"                  // snake case, as in metrics
 	dltErrorType     = HeaderPrefix + "error_type"              // the Go type of the innermost error
 	dltError         = HeaderPrefix + "error"                   // at most MaxText bytes
 	dltAttempts      = HeaderPrefix + "attempts"                //
-	dltEventID       = HeaderPrefix + "event_id"                // bytes
+	dltEventID       = HeaderPrefix + "event_id"                // percent-encoded
 	dltEventTime     = HeaderPrefix + "event_time"              // RFC 3339, UTC
 	dltIDRule        = HeaderPrefix + "id_rule"                 // IDRule.String
 	dltTimeRule      = HeaderPrefix + "time_rule"               // TimeRule.String
-	dltGeneration    = HeaderPrefix + "generation"              // of the claim
+	dltGeneration    = HeaderPrefix + "generation"              // of the claim; only if there is one
 	dltSeal          = HeaderPrefix + "seal"                    // hexadecimal digits
 	dltStore         = HeaderPrefix + "store"                   // UUID
 	dltIncarnation   = HeaderPrefix + "incarnation"             //
 	dltOmitted       = HeaderPrefix + "omitted"                 // value, record; only if that was left out
 	dltOmittedBytes  = HeaderPrefix + "omitted_bytes"           // bytes
 
-	dltVersion1 = "1"
+	dltVersion2 = "2"
 )
 
 // withoutOurs returns the headers without those that begin with the adapter's prefix. It returns

@@ -39,10 +39,7 @@ type Pending struct {
 	parts   int
 }
 
-const (
-	pendingV1 = 1 // one letter, see v1.go
-	pendingV2 = 2
-)
+const pendingV2 = 2
 
 // Put stores the pending letters of a partition under key, and under longer keys that begin with
 // it. There must be none. It returns them for publishing after the commit.
@@ -64,9 +61,8 @@ func Put(tx *engine.Tx, key []byte, letters []*kgo.Record) (*Pending, error) {
 	return &Pending{Letters: slices.Clone(letters), key: key, parts: parts}, nil
 }
 
-// Get returns the pending letters under key, nil if there are none. A letter that an earlier
-// version stored gets the headers that more returns.
-func Get(tx *engine.Tx, key []byte, more Headers) (*Pending, error) {
+// Get returns the pending letters under key, nil if there are none.
+func Get(tx *engine.Tx, key []byte) (*Pending, error) {
 	b, found, err := tx.Get(partKey(key, 0))
 	if err != nil || !found {
 		return nil, err
@@ -86,7 +82,7 @@ func Get(tx *engine.Tx, key []byte, more Headers) (*Pending, error) {
 		}
 		b = append(b, part...)
 	}
-	p.Letters, err = parseLetters(b, more)
+	p.Letters, err = parseLetters(b)
 	return p, err
 }
 
@@ -116,22 +112,18 @@ func encodeLetters(letters []*kgo.Record) []byte {
 	return dst
 }
 
-// parseLetters reads the bytes of any version. The letters share memory with b.
-func parseLetters(b []byte, more Headers) ([]*kgo.Record, error) {
-	if len(b) == 0 || b[0] != pendingV1 && b[0] != pendingV2 {
-		return nil, fmt.Errorf("%w: %d bytes in an unknown format: a newer version wrote them, or the application writes keys that begin with kafkaadapter.KeyPrefix", ErrStored, len(b))
+// parseLetters reads the result of encodeLetters. The letters share memory with b.
+func parseLetters(b []byte) ([]*kgo.Record, error) {
+	if len(b) == 0 || b[0] != pendingV2 {
+		return nil, fmt.Errorf("%w: %d bytes in an unknown format: another version wrote them, with which they can be published, or the application writes keys that begin with kafkaadapter.KeyPrefix", ErrStored, len(b))
 	}
 	d := newDecoder(b[1:])
 	var letters []*kgo.Record
-	if b[0] == pendingV1 {
-		letters = []*kgo.Record{d.letterV1().record(more)}
-	} else {
-		n := d.count(3)
-		for range n {
-			letters = append(letters, &kgo.Record{Key: d.Optional(), Value: d.Optional(), Headers: d.headers()})
-		}
-		d.Bad = d.Bad || n == 0
+	n := d.count(3)
+	for range n {
+		letters = append(letters, &kgo.Record{Key: d.Optional(), Value: d.Optional(), Headers: d.headers()})
 	}
+	d.Bad = d.Bad || n == 0
 	if d.Bad || len(d.Rest) > 0 {
 		return nil, fmt.Errorf("%w: %d bytes are damaged near byte %d", ErrStored, len(b), len(b)-len(d.Rest))
 	}

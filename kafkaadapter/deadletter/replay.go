@@ -2,10 +2,12 @@ package deadletter
 
 import (
 	"encoding/hex"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -13,7 +15,9 @@ import (
 )
 
 // A Replay is a dead letter that was sent back to be handled: its event and the generation of its
-// claim.
+// claim, if it is Claimed. An event that was never claimed, such as one that was too old, has no
+// claim to reopen: the record is identified anew, so that its producer's time can be corrected. Only
+// if it was identified by its position, and has no id of its own now, it keeps its original id.
 //
 // It is read from headers, and anyone who may write to the topic can forge headers; stream
 // processors also copy them to records of their own. So the adapter judges a record under a
@@ -25,61 +29,68 @@ import (
 //   - no event is skipped, because no other event's id or position can be put under the seal;
 //   - the record that carries them is not skipped because of them either.
 //
-// Anyone who can read dead letters can copy a set of headers with its seal. A record without an id
-// of its own, or with the same id, then becomes the replay, whatever else it contains: it is
-// handled for the dead-lettered event, once, and the true replay becomes a duplicate. The engine
+// Anyone who can read dead letters can copy a set of headers with its seal. A record on the letter's
+// own topic, or on a retry topic, without an id of its own or with the same id, then becomes the
+// replay, whatever else it contains: it is handled for the dead-lettered event, once, and the true
+// replay becomes a duplicate. The engine
 // reopens a claim only if it is dead-lettered in that generation, and reopening ends the
 // generation. This is also how a letter is replayed, so the right to read the dead letters and to
 // write to the topic is the right to replay.
 //
-// A letter of another group or of a lost store has no valid seal. Its replay is judged by its own
-// id too: an event with an id is found under that id, and an event that was identified by its
-// position is a new record.
+// A letter of another group or of another store, of which this one may be a restored copy, is not
+// accepted. Its replay is judged by its own id too: an event with an id is found under that id, and
+// an event that was identified by its position is a new record.
 type Replay struct {
 	sealed
-	origin engine.Origin
-	stamp  stamp
-	seal   []byte
+	stamp stamp
+	seal  []byte
 
 	omitted []kgo.RecordHeader
 }
 
 // isLetter reports whether r has a header that every dead letter has.
-func isLetter(r *kgo.Record) bool {
-	return string(identify.LastHeader(r.Headers, dltVersion)) == dltVersion1
-}
+func isLetter(r *kgo.Record) bool { return identify.LastHeader(r.Headers, dltVersion) != nil }
 
-// replayOf reads the headers of a dead letter from r. It returns false if there are none, and if
-// they are incomplete or not in the form that letter.record writes. The last of several headers
-// with one name counts. The id shares memory with the record.
+// replayOf reads the headers of a dead letter from r. It returns false if they are incomplete or not
+// in the form that letter.record writes. The last of several headers with one name counts.
 func replayOf(r *kgo.Record) (Replay, bool) {
-	if !isLetter(r) {
-		return Replay{}, false
-	}
 	h := headerReader{headers: r.Headers}
+	h.bad = string(h.value(dltVersion)) != dltVersion2
 	p := Replay{
-		origin: engine.Origin{
-			Topic:     string(h.value(dltTopic)),
-			Partition: int32(h.number(dltPartition, 32)),
-			Offset:    h.number(dltOffset, 64),
-		},
 		stamp: stamp{Millis: h.number(dltTimestamp, 64), Type: named(&h, dltTimestampType, stampTypes[:])},
 		sealed: sealed{
-			Group:      string(h.value(dltGroup)),
-			Scope:      string(h.value(dltScope)),
-			Event:      h.event(),
-			Generation: h.unsigned(dltGeneration),
+			Origin: engine.Origin{
+				Topic:     string(h.value(dltTopic)),
+				Partition: int32(h.number(dltPartition, 32)),
+				Offset:    h.number(dltOffset, 64),
+			},
+			Store:       h.uuid(dltStore),
+			Incarnation: h.unsigned(dltIncarnation),
+			Group:       h.escaped(dltGroup),
+			Scope:       h.escaped(dltScope),
+			Event:       h.event(),
+			Claimed:     identify.LastHeader(r.Headers, dltGeneration) != nil,
 		},
+	}
+	if p.Claimed {
+		p.Generation = h.unsigned(dltGeneration)
 	}
 	if Incomplete(r) != nil {
 		p.omitted = slices.DeleteFunc(slices.Clone(r.Headers), func(h kgo.RecordHeader) bool { return !isOmitted(h) })
 	}
 	// any other form matches no seal
 	p.seal, _ = hex.DecodeString(string(identify.LastHeader(r.Headers, dltSeal)))
-	if h.bad || p.origin.Partition < 0 || p.origin.Offset < 0 {
+	if h.bad || p.Origin.Partition < 0 || p.Origin.Offset < 0 {
 		return Replay{}, false
 	}
 	return p, true
+}
+
+// issuerOf returns the group and the scope of the consumer that issued the letter, as far as its headers
+// can be read.
+func issuerOf(r *kgo.Record) (group, scope string) {
+	h := headerReader{headers: r.Headers}
+	return h.escaped(dltGroup), h.escaped(dltScope)
 }
 
 // A headerReader reads the values of required headers, and remembers whether one is absent or
@@ -107,12 +118,25 @@ func (h *headerReader) unsigned(name string) uint64 {
 	return n
 }
 
+// escaped returns a value that is percent-encoded.
+func (h *headerReader) escaped(name string) string {
+	s, err := url.PathUnescape(string(h.value(name)))
+	h.bad = h.bad || err != nil
+	return s
+}
+
+func (h *headerReader) uuid(name string) uuid.UUID {
+	id, err := uuid.ParseBytes(h.value(name))
+	h.bad = h.bad || err != nil
+	return id
+}
+
 func (h *headerReader) event() identify.Identity {
 	var at time.Time
 	err := at.UnmarshalText(h.value(dltEventTime))
 	idRule := named(h, dltIDRule, identify.IDRules[:])
 	timeRule := named(h, dltTimeRule, identify.TimeRules[:])
-	event, ok := usable(identify.Restore(h.value(dltEventID), at, idRule, timeRule))
+	event, ok := usable(identify.Restore([]byte(h.escaped(dltEventID)), at, idRule, timeRule))
 	h.bad = h.bad || err != nil || !ok
 	return event
 }

@@ -23,8 +23,8 @@ func judge(t *testing.T, eng *engine.Engine, o identify.Rules, r *kgo.Record, bu
 		t.Fatal(err)
 	}
 	event := own
-	from, ok := anIssuer.Replay(r, own)
-	if ok {
+	from, _ := anIssuer.Replay(r, own)
+	if from != nil {
 		event = from.Event
 	} else if err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func TestForgedReplayTakesNoRecordsPlace(t *testing.T) {
 	next := aRecord()
 	next.Offset++
 	forger := anIssuer
-	forger.Secret = []byte("not the secret")
+	forger.Secrets = Secrets{current: []byte("32 bytes that are not the secret")}
 	forged := forger.Letter(next, nil, aFailure(identified(t, next)), Neutral)
 	if v, _, _ := judge(t, eng, identify.Rules{}, sentBack(forged), false); v != engine.Claimed {
 		t.Errorf("the record with the headers is %v", v)
