@@ -152,12 +152,13 @@ func (i *Issuer) Replay(r *kgo.Record, own identify.Identity) (*Replay, Refusal)
 
 func (i *Issuer) refuses(p *Replay, r *kgo.Record, own identify.Identity) Refusal {
 	isOwn := p.Incarnation == i.Incarnation || i.Options.RestoredStore && p.Incarnation < i.Incarnation
+	isHere := r.Topic == p.Origin.Topic || slices.Contains(i.Options.RetryTopics, r.Topic) && slices.Contains(i.Topics, p.Origin.Topic)
 	switch {
 	case p.Store != i.Store || !isOwn:
 		return RefusedStore
 	case !i.Secrets.accept(&p.sealed, p.seal):
 		return RefusedSeal
-	case r.Topic != p.Origin.Topic && !(slices.Contains(i.Options.RetryTopics, r.Topic) && slices.Contains(i.Topics, p.Origin.Topic)):
+	case !isHere:
 		return RefusedTopic
 	case own.IDRule != 0 && own.IDRule != identify.IDPosition && !isTextOf(own.ID, p.Event.ID):
 		return RefusedEvent
