@@ -114,7 +114,7 @@ func (b *batch) identified(s *sighting) {
 // stops reports whether an error stops the partition before the record: the records before it
 // commit, and the record is the first of the next batch.
 func stops(err error) bool {
-	return errors.Is(err, identify.ErrNoTopicID) || errors.Is(err, deadletter.ErrTooLarge)
+	return errors.Is(err, identify.ErrNoTopicID) || errors.Is(err, deadletter.ErrTooLarge) || errors.Is(err, ErrMismatch)
 }
 
 // one claims the event of a record and acts on the verdict. It returns errCut to leave the record
@@ -162,6 +162,9 @@ func (b *batch) one(s *sighting, first bool) error {
 	case engine.InFlight, engine.Pending:
 		b.inFlight = true
 		return errCut
+	case engine.Mismatch:
+		b.lower(r)
+		return b.mismatched(r, &res.Record, sp, n)
 	case engine.TooOld:
 		return b.policy(r, p.route.TooOld, deadletter.TooOld, sp, n)
 	case engine.TooNew:

@@ -79,7 +79,8 @@
 //   - The verdict decides. Claimed: the record is handled. Duplicate: it is skipped, counted, and
 //     logged with its first sighting. InFlight: the batch ends before the record, which is claimed
 //     again after a short pause. TooOld, TooNew: Route.TooOld and TooNew say whether to reject, to
-//     handle without a claim, or to dead-letter. Failed: Route.Failed decides.
+//     handle without a claim, or to dead-letter. Mismatch, only with Route.Fingerprint:
+//     Route.Mismatched decides. Failed: Route.Failed decides.
 //
 // If the store fails, Run returns the error. Everything acknowledged is in the store. With
 // Options.FailOpen, the consumer continues: see Failing open.
@@ -132,8 +133,8 @@
 // A stopped partition does not end Run, and other partitions continue: see Consumer.Stopped,
 // Hooks.OnStop and the metric dedup_kafka_partition_stopped. A stop with a PositionError lasts
 // until the assignment ends, and so does one before a record that cannot be identified because the
-// broker does not send the topic's id (undecodable), or whose dead letter is too large for a
-// transaction (dead_letter). The other reasons are transient, and the partition is retried after a
+// broker does not send the topic's id (undecodable), whose id was claimed with another
+// Route.Fingerprint (mismatch), or whose dead letter is too large for a transaction (dead_letter). The other reasons are transient, and the partition is retried after a
 // backoff: a dead letter cannot be published (dead_letter), the leader does not answer
 // (unreachable), the topic does not exist (topic_gone), the consumer may not read the topic
 // (unauthorized), the client cannot decode the data (unreadable), the client has skipped records
@@ -147,8 +148,8 @@
 // # Dead letters
 //
 // A record becomes a dead letter if it has no usable id or time, if its last attempt failed, if its
-// handler returned Permanent, or if the policies TooOld and TooNew require it. The dead letters of
-// a batch, the dead-lettered claims and the next offset commit in one batch. Then the dead letters
+// handler returned Permanent, or if the policies TooOld, TooNew and Mismatched require it. The dead
+// letters of a batch, the dead-lettered claims and the next offset commit in one batch. Then the dead letters
 // are published to DeadLetters.Topic, and the next batch begins when the broker has acknowledged
 // all of them. The topic must exist; this is checked at the start (Consumer.Ready). A dead letter
 // has the key, value and headers of its record. The adapter adds headers that begin with

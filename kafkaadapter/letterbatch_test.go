@@ -35,10 +35,10 @@ func originalOffsets(letters []*kgo.Record) (all []int) {
 	return all
 }
 
-// A timestamp header of 0 means 1970: such a record is not merely acknowledged with a warning.
+// A time of 0 means 1970: such a record is not merely acknowledged with a warning.
 func TestRecordsOutOfTheWeeksAreDeadLettersByDefault(t *testing.T) {
 	r := newRig(t, 1)
-	r.Produce(t, r.event(0, "epoch", kgo.RecordHeader{Key: "timestamp", Value: []byte("0")}), r.dated("new", time.Now().AddDate(1, 0, 0)))
+	r.Produce(t, r.event(0, "epoch", kgo.RecordHeader{Key: "event_time", Value: []byte("0")}), r.dated("new", time.Now().AddDate(1, 0, 0)))
 	m := r.start(t, r.work(1, nil))
 	got := r.letters(t, 2)
 	m.stop(t)

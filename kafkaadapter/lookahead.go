@@ -151,7 +151,7 @@ func (r *reading) identify(s *sighting) error {
 	rec, route := s.Record, r.route
 	rec.Event.Scope, rec.Event.Window = route.Scope, route.Window
 	rec.Event.Origin = engine.Origin{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset}
-	id, err := route.Identify.Of(rec.Record, r.topicID)
+	id, err := r.identityOf(rec.Record)
 	if isTransient(err) || errors.Is(err, identify.ErrNoTopicID) {
 		return err
 	}
@@ -169,6 +169,9 @@ func (r *reading) identify(s *sighting) error {
 		s.badTimes = id.BadTimes
 		rec.idRule, rec.timeRule = id.IDRule, id.TimeRule
 		rec.Event.ID, rec.Event.Time, rec.Event.ApproximateTime = id.ID, id.Time, id.ApproximateTime
+		if !s.replayed {
+			rec.Event.Fingerprint, err = route.fingerprint(rec.Record)
+		}
 	}
 	if rec.replay != nil || len(rec.Value) == 0 { // otherwise the record was derived from a replay
 		if incomplete := deadletter.Incomplete(rec.Record); incomplete != nil {
@@ -176,6 +179,16 @@ func (r *reading) identify(s *sighting) error {
 		}
 	}
 	return err
+}
+
+// identityOf returns the identity of a record by the route's rules.
+func (r *reading) identityOf(rec *kgo.Record) (identify.Identity, error) {
+	if topic := r.issuer.TopicOf(rec); topic != rec.Topic {
+		moved := *rec
+		moved.Topic = topic
+		rec = &moved
+	}
+	return r.route.Identify.Of(rec, r.topicID)
 }
 
 // touch reads a few bytes of the headers and values of all records. The records were decoded a

@@ -13,8 +13,8 @@ type Record struct {
 	*kgo.Record
 	// Event is the claimed event.
 	Event engine.Event
-	// Verdict is Claimed, or TooOld, TooNew or Failed if the route's policy handles such records
-	// without a claim.
+	// Verdict is Claimed, or TooOld, TooNew, Mismatch or Failed if the route's policy handles such
+	// records without a claim.
 	Verdict engine.Verdict
 	// Attempt is the number of this attempt, from 1, counted across restarts.
 	Attempt int

@@ -94,8 +94,9 @@ func TestLetterWithABrokenSealIsReported(t *testing.T) {
 // Of a route with two topics, a record of the second topic with the headers of a letter of the
 // first is another event.
 func TestLetterIsAcceptedOnItsOwnTopicOnly(t *testing.T) {
-	for name, retry := range map[string]bool{"another topic": false, "a retry topic": true} {
+	for name, retry := range map[string]bool{"another topic": false, "a retry topic": true, "a retry topic, and ids of each topic": true} {
 		t.Run(name, func(t *testing.T) {
+			perTopic := strings.Contains(name, "each topic")
 			r := newRig(t, 1)
 			other := r.topic + "-other"
 			r.CreateNamed(t, other, 1, nil)
@@ -104,15 +105,23 @@ func TestLetterIsAcceptedOnItsOwnTopicOnly(t *testing.T) {
 			start := func(f func(context.Context, *engine.Tx, *Record) error) *member {
 				return r.start(t, r.work(1, f), func(o *Options) {
 					o.Routes[0].Topics = append(o.Routes[0].Topics, other)
+					o.Routes[0].Identify.PerTopic = perTopic
 					if retry {
 						o.Routes[0].DeadLetters.RetryTopics = []string{other}
 					}
 				})
 			}
-			m := start(failing(errHandler, "poison"))
+			broken := true
+			m := start(func(context.Context, *engine.Tx, *Record) error {
+				if broken {
+					return errHandler
+				}
+				return nil
+			})
 			dead := r.letters(t, 1)[0]
 			r.untilStored(t, 0, 1)
 			m.stop(t)
+			broken = false
 			m = start(nil)
 			r.Produce(t, &kgo.Record{Topic: other, Key: dead.Key, Value: []byte("a stranger's"), Headers: dead.Headers})
 			r.UntilCommitted(t, r.group, other, 0, 1)
@@ -124,7 +133,7 @@ func TestLetterIsAcceptedOnItsOwnTopicOnly(t *testing.T) {
 				m.counts(t, 1, "reopened_total")
 			}
 			m.stop(t)
-			r.checkOnce(t, "poison")
+			r.checkOnce(t, r.handledIDs()[0])
 		})
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
@@ -43,10 +45,21 @@ type Route struct {
 	Window time.Duration
 	// Identify has the rules that find the id and the time of a record.
 	Identify identify.Rules
+	// Fingerprint returns the part of a record that is the same in all copies of its event, for
+	// example the value; a hash of 16 bytes is stored with the claim. A record whose id was claimed
+	// with another fingerprint is no copy, and Mismatched decides about it. Empty: the record is not
+	// compared. nil: none is compared, and of two records with one id the second is a duplicate
+	// whatever it contains. The replay of a dead letter is not compared, so that its value can be
+	// corrected. It is called from several goroutines and must not change the record.
+	Fingerprint func(r *kgo.Record) []byte
 
 	// TooOld and TooNew are the policies for events outside the weeks that the engine can judge.
 	// The zero value is DeadLetter for Transactional; AtMostOnce requires a choice.
 	TooOld, TooNew Policy
+	// Mismatched is the policy for a record whose id was claimed with another Fingerprint: one of the
+	// two is not handled under its id. The zero value is DeadLetter if there are DeadLetters;
+	// otherwise the partition stops with ErrMismatch.
+	Mismatched Policy
 	// Undecodable is the policy for records without a usable id or time: Reject or DeadLetter. The
 	// zero value is DeadLetter; AtMostOnce without DeadLetters requires Reject.
 	Undecodable Policy
@@ -223,6 +236,9 @@ func (r *Route) complete() {
 	if r.transactional() || r.DeadLetters != nil {
 		defaulted(&r.Undecodable, DeadLetter)
 	}
+	if r.DeadLetters != nil {
+		defaulted(&r.Mismatched, DeadLetter)
+	}
 }
 
 // checkPolicies rejects invalid policies, and those that need dead letters if none are configured.
@@ -237,8 +253,10 @@ func (r *Route) checkPolicies(name string) error {
 		{"TooOld", "Reject, Process or DeadLetter", r.TooOld},
 		{"TooNew", "Reject, Process or DeadLetter", r.TooNew},
 		{"Undecodable", "Reject or DeadLetter", r.Undecodable},
+		{"Mismatched", "Reject, Process or DeadLetter", r.Mismatched},
 	} {
 		switch {
+		case p.policy == 0 && p.field == "Mismatched": // the partition stops
 		case p.policy == 0:
 			return fmt.Errorf("%w: %s.%s is not set, and AtMostOnce has no default that loses nothing: choose %s (DeadLetter requires DeadLetters)",
 				ErrOption, name, p.field, p.choices)

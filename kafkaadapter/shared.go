@@ -2,6 +2,7 @@ package kafkaadapter
 
 import (
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,8 @@ type shared struct {
 	pauses   pauses
 	health   health
 	fatal    chan error // the failure that ends Run
+
+	positions sync.Map // topics whose records were found to have no id, see notePositions
 
 	brokers
 	publishers map[string]*deadletter.Publisher // by dead-letter topic

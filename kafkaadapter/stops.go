@@ -81,6 +81,8 @@ func (r *reading) failed(err error) state {
 	case isEnd(err):
 	case errors.Is(err, identify.ErrNoTopicID):
 		return r.stopBefore("undecodable", err)
+	case errors.Is(err, ErrMismatch):
+		return r.stopBefore("mismatch", err)
 	case errors.Is(err, deadletter.ErrTooLarge):
 		return r.stopBefore("dead_letter", err)
 	case r.c.goesOn(r.link.Load(), err):

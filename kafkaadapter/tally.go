@@ -21,7 +21,7 @@ type tally struct {
 }
 
 // rejectReasons are the reasons for which a policy may reject a record.
-var rejectReasons = [...]deadletter.Reason{deadletter.Undecodable, deadletter.TooOld, deadletter.TooNew}
+var rejectReasons = [...]deadletter.Reason{deadletter.Undecodable, deadletter.TooOld, deadletter.TooNew, deadletter.Mismatch}
 
 // identified counts by which rules a completed record was identified.
 func (t *tally) identified(s *sighting) {

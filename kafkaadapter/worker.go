@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
 // A worker is the goroutine of an assignment: it goes through the states, and handles the records
@@ -295,6 +296,9 @@ func (w *worker) commitBatch(n int) (*batch, error) {
 	}
 	w.offsets.moved(b.unbegun(0))
 	logNotes(w.ctx, w.log, w.c.opt.Telemetry.DuplicateLevel.Level(), b.notes, b.next)
+	if b.tally.idRules[identify.IDPosition] > 0 {
+		w.notePositions()
+	}
 	return b, nil
 }
 

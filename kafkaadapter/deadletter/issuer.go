@@ -144,10 +144,24 @@ func (i *Issuer) Replay(r *kgo.Record, own identify.Identity) (*Replay, Refusal)
 	if !ok {
 		return nil, RefusedHeaders
 	}
-	if why := i.refuses(&p, r, own); why != "" {
+	switch why := i.refuses(&p, r, own); {
+	case why == RefusedEvent && !p.Claimed: // its id was corrected, or it is derived: nothing is reopened
+		return nil, ""
+	case why != "":
 		return nil, why
 	}
 	return &p, ""
+}
+
+// TopicOf returns the topic under which r is identified: its own, or that of the letter if r is a
+// letter of another topic that is accepted on a retry topic. Rules.PerTopic makes a difference of it.
+func (i *Issuer) TopicOf(r *kgo.Record) string {
+	if slices.Contains(i.Options.RetryTopics, r.Topic) {
+		if p, _ := i.Replay(r, identify.Identity{}); p != nil {
+			return p.Origin.Topic
+		}
+	}
+	return r.Topic
 }
 
 func (i *Issuer) refuses(p *Replay, r *kgo.Record, own identify.Identity) Refusal {

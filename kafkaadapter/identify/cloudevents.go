@@ -11,7 +11,7 @@ import (
 
 // The Kafka binding of CloudEvents 1.0: attributes are headers ce_* in binary mode; in structured
 // mode the content type begins with that of CloudEvents, in any case of letters, and the payload is
-// the whole event.
+// the whole event. Producers also spell the name of that header in other ways, or leave it out.
 const (
 	contentType     = "content-type"
 	cloudEventsType = "application/cloudevents"
@@ -21,7 +21,7 @@ const (
 // cloudEvent returns the identity of a CloudEvents event, and the time in its payload. It returns
 // rule 0 if the record is no such event, or lacks a source or an id.
 func cloudEvent(r *kgo.Record, f *finding) (err error) {
-	if kind := LastHeader(r.Headers, contentType); len(kind) >= len(cloudEventsType) {
+	if kind := contentTypeOf(r.Headers); len(kind) >= len(cloudEventsType) {
 		if bytes.EqualFold(kind[:len(cloudEventsType)], []byte(cloudEventsType)) {
 			*f, err = structured(kind[len(cloudEventsType):], r.Value)
 			return err
@@ -35,6 +35,42 @@ func cloudEvent(r *kgo.Record, f *finding) (err error) {
 		f.rule, f.id, f.source = IDCloudEvents, id, source
 	}
 	return nil
+}
+
+// contentTypeOf returns the last content type, without the spaces and quotes around it.
+func contentTypeOf(headers []kgo.RecordHeader) []byte {
+	for i := len(headers) - 1; i >= 0; i-- {
+		if h := &headers[i]; len(h.Value) > 0 && isContentType(h.Key) {
+			return bytes.Trim(h.Value, "\" \t")
+		}
+	}
+	return nil
+}
+
+func isContentType(name string) bool {
+	switch len(name) {
+	case len(contentType):
+		return strings.EqualFold(name, contentType) || strings.EqualFold(name, "content_type")
+	case len("contenttype"):
+		return strings.EqualFold(name, "contenttype")
+	}
+	return false
+}
+
+// unannounced finds the identity of a CloudEvents event in a payload that no header announces as one.
+// It leaves f unchanged if the payload is anything else.
+func unannounced(payload []byte, f *finding) {
+	payload = bytes.TrimSpace(payload)
+	if len(payload) == 0 || payload[0] != '{' || !bytes.Contains(payload, []byte(`"specversion"`)) {
+		return
+	}
+	var attributes map[string]json.RawMessage
+	if json.Unmarshal(payload, &attributes) != nil || len(attributes["specversion"]) < len(`"1"`) || attributes["specversion"][0] != '"' {
+		return
+	}
+	if found, err := structuredOf(attributes); err == nil {
+		*f = found
+	}
 }
 
 // structured reads an event from a payload whose content type is that of CloudEvents followed by
@@ -52,6 +88,10 @@ func structured(suffix, payload []byte) (finding, error) {
 	if err := json.Unmarshal(payload, &attributes); err != nil {
 		return finding{}, fmt.Errorf("%w: CloudEvents in JSON: %w", ErrBadPayload, err)
 	}
+	return structuredOf(attributes)
+}
+
+func structuredOf(attributes map[string]json.RawMessage) (finding, error) {
 	source, err := attribute(attributes, "source")
 	if err != nil {
 		return finding{}, err

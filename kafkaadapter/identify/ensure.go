@@ -13,6 +13,9 @@ import (
 // with the same headers, on each retry; calls on a retry change nothing. It changes r.Headers and
 // is not safe for concurrent use on one record.
 //
+// A record that is derived from another one and has its headers would keep the other's id, and be a
+// duplicate of it: remove the headers of DefaultIDHeaders from it first.
+//
 // The UUIDv7 also gives the record the time of the send if it has no time header, the same on all
 // attempts.
 func EnsureID(r *kgo.Record) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/correlation"
 )
@@ -38,7 +39,7 @@ func TestAnIDOfTheProducerIsKept(t *testing.T) {
 	for _, headers := range [][]string{
 		{correlation.Header, "7"},
 		{"message_id", "7"},
-		{"idempotency-key", "7"},
+		{correlation.MessageID, "7"},
 		{"_watermill_message_uuid", "7"},
 		{"ce_specversion", "1.0", "ce_source", "/s", "ce_id", "7", "ce_type", "t"},
 	} {
@@ -48,10 +49,11 @@ func TestAnIDOfTheProducerIsKept(t *testing.T) {
 			t.Errorf("%q has become %v", headers, r.Headers)
 		}
 	}
-	r := aRecord(correlation.Header, "")
-	EnsureID(r)
-	if len(LastHeader(r.Headers, correlation.Header)) == 0 {
-		t.Error("an empty header counts as an id")
+	for _, r := range []*kgo.Record{aRecord(correlation.Header, ""), aRecord("idempotency-key", "that of a request")} {
+		EnsureID(r)
+		if len(LastHeader(r.Headers, correlation.Header)) == 0 {
+			t.Errorf("%v counts as an id", r.Headers[0])
+		}
 	}
 }
 

@@ -10,9 +10,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/correlation"
 )
 
 // Errors of Rules.Of. Each is about one record and recurs on every delivery of it, except
@@ -44,9 +47,10 @@ type Identity struct {
 
 	IDRule   IDRule
 	TimeRule TimeRule
-	// ApproximateTime means that the time is the record's own timestamp. A producer that sends the
-	// event again may give it another timestamp, so the engine must look at adjacent weeks too. It
-	// is false for a position, because that identifies one record with one timestamp.
+	// ApproximateTime means that the time is the record's own timestamp, or that of a message of an
+	// outbox in which an event with another id was sent. A producer that sends the event again may
+	// give it another one, so the engine must look at adjacent weeks too. It is false for a position,
+	// because that identifies one record with one timestamp.
 	ApproximateTime bool
 	// BadTimes counts the times that were present and could not be parsed.
 	BadTimes int
@@ -67,6 +71,8 @@ type finding struct {
 	rule   IDRule
 	id     []byte
 	source []byte // CloudEvents only: the source, a part of the identity
+
+	isMessage bool // the id is that of a message of an outbox
 
 	// The time that came with the id from the payload.
 	at   time.Time // from Rules.Payload; zero if there is none
@@ -132,9 +138,12 @@ func (o *Rules) findHeader(r *kgo.Record, f *finding) error {
 				return err
 			}
 		} else if id := LastHeader(r.Headers, name); id != nil {
-			f.rule, f.id = IDHeader, id
+			f.rule, f.id, f.isMessage = IDHeader, id, name == correlation.MessageID
 			return nil
 		}
+	}
+	if slices.Contains(names, CloudEventsID) {
+		unannounced(r.Value, f)
 	}
 	return nil
 }
@@ -197,6 +206,7 @@ func (o *Rules) dateByHeader(id *Identity, r *kgo.Record, f *finding) bool {
 		}
 		if at, ok := parseTime(text); ok {
 			id.Time, id.TimeRule = at, rule
+			id.ApproximateTime = name == correlation.MessageTime && !f.isMessage && f.rule != IDPosition
 			return true
 		}
 		id.BadTimes++

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/correlation"
 )
 
 var (
@@ -32,6 +34,11 @@ func structuredRecord(payload string, headers ...string) *kgo.Record {
 	return r
 }
 
+func withValue(r *kgo.Record, value string) *kgo.Record {
+	r.Value = []byte(value)
+	return r
+}
+
 func identified(t *testing.T, o Rules, r *kgo.Record) Identity {
 	t.Helper()
 	id, err := o.Of(r, aTopicID)
@@ -45,7 +52,12 @@ func TestFirstRuleThatFindsAnIDIsTaken(t *testing.T) {
 	payload := func(id string) func(*kgo.Record) ([]byte, time.Time, error) {
 		return func(*kgo.Record) ([]byte, time.Time, error) { return []byte(id), time.Time{}, nil }
 	}
-	const ce = "\x00\x02\x02/s\x017"
+	const (
+		ce    = "\x00\x02\x02/s\x017"
+		event = `{"specversion":"1.0","id":"7","source":"/s"}`
+	)
+	position := string(positionID(aTopicID, 3, 4711))
+	spelled := func(name, value string) *kgo.Record { return withValue(aRecord(name, value), event) }
 	capitals := structuredRecord(`{"id":"7","source":"/s"}`)
 	capitals.Headers[0].Value = []byte("APPLICATION/CLOUDEVENTS+JSON ;charset=UTF-8")
 	bare := structuredRecord(`{"id":"7","source":"/s"}`)
@@ -60,15 +72,20 @@ func TestFirstRuleThatFindsAnIDIsTaken(t *testing.T) {
 		{"Debezium", Rules{IDHeaders: []string{DebeziumID}}, aRecord("id", "7"), "7", IDHeader},
 		{"a bare id may identify anything", Rules{}, aRecord("id", "7"), string(positionID(aTopicID, 3, 4711)), IDPosition},
 		{"message_id", Rules{}, aRecord("message_id", "7"), "7", IDHeader},
-		{"idempotency-key", Rules{}, aRecord("idempotency-key", "7"), "7", IDHeader},
+		{"a message of an outbox, before all that was forwarded with it", Rules{},
+			aRecord(correlation.MessageID, "7", correlation.Header, "c", "ce_id", "e", "ce_source", "/s", "message_id", "m", "idempotency-key", "k"), "7", IDHeader},
+		{"a message of an outbox, before its payload", Rules{}, structuredRecord(`{"id":"e","source":"/s"}`, correlation.MessageID, "7"), "7", IDHeader},
+		{"idempotency-key", Rules{IDHeaders: append(DefaultIDHeaders(), "idempotency-key")}, aRecord("idempotency-key", "7"), "7", IDHeader},
+		{"an idempotency-key names a request", Rules{}, aRecord("idempotency-key", "7"), string(positionID(aTopicID, 3, 4711)), IDPosition},
+		{"Debezium in addition", Rules{IDHeaders: append(DefaultIDHeaders(), DebeziumID)}, aRecord("id", "7"), "7", IDHeader},
 		{"a correlation_id names a conversation", Rules{}, aRecord("correlation_id", "7"), string(positionID(aTopicID, 3, 4711)), IDPosition},
 		{"Watermill", Rules{}, aRecord("_watermill_message_uuid", "7"), "7", IDHeader},
-		{"the order is that of the list", Rules{}, aRecord("message_id", "m", "idempotency-key", "k"), "k", IDHeader},
+		{"the order is that of the list", Rules{}, aRecord("_watermill_message_uuid", "w", "message_id", "m"), "m", IDHeader},
 		{"a custom list", Rules{IDHeaders: []string{"x", "y"}}, aRecord("message_id", "m", "y", "7"), "7", IDHeader},
 		{"the last of several", Rules{}, aRecord("message_id", "1", "x", "", "message_id", "2"), "2", IDHeader},
 		{"an empty header is absent", Rules{}, aRecord("message_id", "1", "message_id", ""), "1", IDHeader},
-		{"an empty id leaves it to the next rule", Rules{}, aRecord("idempotency-key", "", "message_id", "7"), "7", IDHeader},
-		{"names in other cases of letters", Rules{}, aRecord("Idempotency-Key", "x", "message_id", "7"), "7", IDHeader},
+		{"an empty id leaves it to the next rule", Rules{}, aRecord(correlation.Header, "", "message_id", "7"), "7", IDHeader},
+		{"names in other cases of letters", Rules{}, aRecord("Hapax_Message_ID", "x", "message_id", "7"), "7", IDHeader},
 		{"binary", Rules{}, aRecord("message_id", "\xff\x00\xfe"), "\xff\x00\xfe", IDHeader},
 		{"beginning with the mark", Rules{}, aRecord("message_id", "\x00\x02\x02/s\x017"), "\x00\x01\x00\x02\x02/s\x017", IDHeader},
 
@@ -84,6 +101,17 @@ func TestFirstRuleThatFindsAnIDIsTaken(t *testing.T) {
 		{"structured, without a format", Rules{}, bare, ce, IDCloudEventsStructured},
 		{"structured before headers", Rules{}, structuredRecord(`{"id":"7","source":"/s"}`, "ce_id", "8", "ce_source", "/s"), ce, IDCloudEventsStructured},
 		{"structured, names in other cases of letters", Rules{}, structuredRecord(`{"id":"7","ID":"8","source":"/s","Source":1}`), ce, IDCloudEventsStructured},
+		{"structured, as Spring spells it", Rules{}, spelled("contentType", `"application/cloudevents+json"`), ce, IDCloudEventsStructured},
+		{"structured, as HTTP spells it", Rules{}, spelled("Content-Type", " application/cloudevents+json"), ce, IDCloudEventsStructured},
+		{"structured, as JSON spells it", Rules{}, spelled("content_type", "application/cloudevents+json"), ce, IDCloudEventsStructured},
+		{"structured, as any JSON", Rules{}, spelled("content-type", "application/json"), ce, IDCloudEventsStructured},
+		{"structured, without a content type", Rules{}, withValue(aRecord(), " "+event), ce, IDCloudEventsStructured},
+		{"structured, without a content type, after headers", Rules{}, withValue(aRecord("message_id", "m"), event), "m", IDHeader},
+		{"structured, without a content type, not asked for", Rules{IDHeaders: []string{"message_id"}}, withValue(aRecord(), event), position, IDPosition},
+		{"JSON that has an event in it", Rules{}, withValue(aRecord(), `{"id":"7","source":"/s","data":`+event+`}`), position, IDPosition},
+		{"JSON with another specversion", Rules{}, withValue(aRecord(), `{"id":"7","source":"/s","specversion":1}`), position, IDPosition},
+		{"JSON with a specversion and no source", Rules{}, withValue(aRecord(), `{"id":"7","specversion":"1.0"}`), position, IDPosition},
+		{"half an event", Rules{}, withValue(aRecord(), event[:len(event)-1]), position, IDPosition},
 
 		{"payload", Rules{Payload: payload("7")}, aRecord(), "7", IDPayload},
 		{"payload before headers", Rules{Payload: payload("7")}, aRecord("message_id", "h", "ce_id", "c", "ce_source", "/s"), "7", IDPayload},
@@ -224,10 +252,15 @@ func TestFirstRuleThatFindsATimeIsTaken(t *testing.T) {
 		bad  int
 		log  bool
 	}{
-		{"ce_time", Rules{}, aRecord("message_id", v7, "timestamp", "x", "ce_time", h), at(h), TimeCloudEvents, 0, false},
+		{"ce_time", Rules{}, aRecord("message_id", v7, "event_time", "x", "ce_time", h), at(h), TimeCloudEvents, 0, false},
 		{"event_time", Rules{}, aRecord("message_id", v7, "timestamp", "x", "event_time", h), at(h), TimeHeader, 0, false},
-		{"timestamp", Rules{}, aRecord("message_id", v7, "timestamp", h), at(h), TimeHeader, 0, false},
-		{"the last of several", Rules{}, aRecord("message_id", "7", "timestamp", "x", "timestamp", h, "timestamp", ""), at(h), TimeHeader, 0, false},
+		{"a message of an outbox", Rules{}, aRecord(correlation.MessageID, v7, correlation.MessageTime, h, "ce_time", "2025-04-01T00:00:00Z", "event_time", "x"), at(h), TimeHeader, 0, false},
+		{"another id in a message of an outbox", Rules{IDHeaders: []string{"message_id"}},
+			aRecord("message_id", "7", correlation.MessageID, v7, correlation.MessageTime, h), at(h), TimeHeader, 0, true},
+		{"a position in a message of an outbox", Rules{IDHeaders: []string{}}, aRecord(correlation.MessageTime, h), at(h), TimeHeader, 0, false},
+		{"timestamp", Rules{TimeHeaders: append(DefaultTimeHeaders(), "timestamp")}, aRecord("message_id", v7, "timestamp", h), at(h), TimeHeader, 0, false},
+		{"a timestamp may be that of an attempt", Rules{}, aRecord("message_id", "7", "timestamp", h), aTime, TimeRecord, 0, true},
+		{"the last of several", Rules{}, aRecord("message_id", "7", "event_time", "x", "event_time", h, "event_time", ""), at(h), TimeHeader, 0, false},
 		{"a custom list", Rules{TimeHeaders: []string{"when"}}, aRecord("message_id", "7", "when", h, "ce_time", "x"), at(h), TimeHeader, 0, false},
 		{"no headers asked", Rules{TimeHeaders: []string{}}, aRecord("message_id", "7", "ce_time", h), aTime, TimeRecord, 0, true},
 		{"structured", Rules{}, structuredRecord(`{"id":"7","source":"/s","time":"2025-05-01T02:00:00+02:00"}`), at(h), TimeCloudEvents, 0, false},
@@ -257,8 +290,8 @@ func TestFirstRuleThatFindsATimeIsTaken(t *testing.T) {
 		{"a UUIDv7 of months ago", Rules{}, aRecord("message_id", "01900000-0000-7abc-8def-000000000000"), time.UnixMilli(0x019000000000).UTC(), TimeUUIDv7, 0, false},
 		{"a number of 26 digits is no ULID", Rules{}, aRecord("message_id", "01200000000000000000000042"), aTime, TimeRecord, 0, true},
 		{"a letter that ULIDs do not use", Rules{}, aRecord("message_id", "01JTG00000000000000000000U"), aTime, TimeRecord, 0, true},
-		{"malformed, next rule", Rules{}, aRecord("message_id", v7, "ce_time", "yesterday", "timestamp", "x"), time.UnixMilli(0x0196a0000000).UTC(), TimeUUIDv7, 2, false},
-		{"malformed, next header", Rules{}, aRecord("message_id", "7", "ce_time", "0000-01-01T00:00:00Z", "timestamp", h), at(h), TimeHeader, 1, false},
+		{"malformed, next rule", Rules{}, aRecord("message_id", v7, "ce_time", "yesterday", "event_time", "x"), time.UnixMilli(0x0196a0000000).UTC(), TimeUUIDv7, 2, false},
+		{"malformed, next header", Rules{}, aRecord("message_id", "7", "ce_time", "0000-01-01T00:00:00Z", "event_time", h), at(h), TimeHeader, 1, false},
 		{"record", Rules{}, aRecord("message_id", "7"), aTime, TimeRecord, 0, true},
 		{"position", Rules{}, aRecord(), aTime, TimeRecord, 0, false},
 		{"position with a header", Rules{}, aRecord("event_time", h), at(h), TimeHeader, 0, false},
@@ -457,7 +490,7 @@ func FuzzIDsOfDifferentEventsDiffer(f *testing.F) {
 
 // Any headers and payload: no panic, the same result twice, and a result that the engine accepts.
 func FuzzIdentify(f *testing.F) {
-	f.Add("message_id", "7", "timestamp", "1746619200", "content-type", "text/plain", []byte("v"), int64(1))
+	f.Add("message_id", "7", "event_time", "1746619200", "content-type", "text/plain", []byte("v"), int64(1))
 	f.Add("ce_id", "7", "ce_source", "/s", "ce_time", "2025-05-07T12:00:00Z", []byte("v"), int64(1))
 	f.Add("content-type", "application/cloudevents+json", "", "", "", "", []byte(`{"id":"7","source":"/s","time":"2025-05-07T12:00:00Z"}`), int64(1))
 	f.Add("content-type", "Application/CloudEvents-Batch", "id", "01970000-0000-7abc-8def-000000000000", "", "", []byte(`[]`), int64(-1))
@@ -479,7 +512,7 @@ func FuzzIdentify(f *testing.F) {
 			if len(id.ID) == 0 || !inYears(id.Time) || id.IDRule == 0 || id.TimeRule == 0 {
 				t.Fatalf("%+v", id)
 			}
-			if id.ApproximateTime != (id.TimeRule == TimeRecord && id.IDRule != IDPosition) {
+			if id.ApproximateTime != (id.TimeRule == TimeRecord && id.IDRule != IDPosition) && id.TimeRule != TimeHeader {
 				t.Fatalf("log time of %+v", id)
 			}
 		}
@@ -495,7 +528,7 @@ func BenchmarkIdentify(b *testing.B) {
 		{"header", aRecord("trace", "x", "type", "order", "message_id", "order-7", "tenant", "t")},
 		{"header UUIDv7", aRecord("trace", "x", "type", "order", "message_id", v7, "tenant", "t")},
 		{"header ULID", aRecord("trace", "x", "type", "order", "message_id", "01JW0000000000000000000000", "tenant", "t")},
-		{"header and time", aRecord("trace", "x", "timestamp", "1746619200123", "message_id", v7, "tenant", "t")},
+		{"header and time", aRecord("trace", "x", "event_time", "1746619200123", "message_id", v7, "tenant", "t")},
 		{"CloudEvents", aRecord("ce_specversion", "1.0", "ce_type", "order", "ce_source", "/orders", "ce_id", v7, "ce_time", "2025-05-07T12:00:00Z")},
 		{"structured", structuredRecord(`{"specversion":"1.0","id":"7","source":"/s","type":"order","time":"2025-05-07T12:00:00Z","data":{"a":[1,2,3]}}`)},
 		{"position", aRecord("trace", "x", "type", "order")},

@@ -23,35 +23,50 @@ const (
 
 // DebeziumID is the header in which Debezium's outbox event router puts the id of an event. It is
 // not among the default headers, because other producers use the name for ids that many events
-// share: add it to Rules.IDHeaders for topics that the router writes.
+// share. For topics that the router writes, set Rules.IDHeaders to
+// append(DefaultIDHeaders(), DebeziumID).
 const DebeziumID = "id"
 
 // The default headers. Each identifies one event. The headers of this module come first.
 var (
-	defaultIDHeaders   = []string{correlation.MessageID, correlation.Header, CloudEventsID, "idempotency-key", "message_id", "_watermill_message_uuid"}
-	defaultTimeHeaders = []string{correlation.MessageTime, CloudEventsTime, "event_time", "timestamp"}
+	defaultIDHeaders   = []string{correlation.MessageID, correlation.Header, CloudEventsID, "message_id", "_watermill_message_uuid"}
+	defaultTimeHeaders = []string{correlation.MessageTime, CloudEventsTime, "event_time"}
 )
+
+// DefaultIDHeaders returns a copy of the list that Rules.IDHeaders replaces, to add a name to it.
+func DefaultIDHeaders() []string { return slices.Clone(defaultIDHeaders) }
+
+// DefaultTimeHeaders returns a copy of the list that Rules.TimeHeaders replaces, to add a name to it.
+func DefaultTimeHeaders() []string { return slices.Clone(defaultTimeHeaders) }
 
 // Rules say how the id and the time of the event in a record are found. The zero value looks, in
 // this order,
 //
-//   - for the id: the header correlation.MessageID, which the relay of package outbox writes;
-//     correlation.Header, which EnsureID sets; ce_id together with ce_source
-//     (or a CloudEvents payload); idempotency-key, message_id, _watermill_message_uuid; then the
-//     record's position.
-//   - for the time: the headers correlation.MessageTime, ce_time (or the time of a CloudEvents payload), event_time,
-//     timestamp; then an id that is a UUIDv7 or a ULID; then the record's timestamp.
+//   - for the id: the header correlation.MessageID, by which package outbox names the message, before
+//     all that the application has forwarded with it; correlation.Header, which EnsureID sets; ce_id
+//     together with ce_source (or a CloudEvents payload); message_id, _watermill_message_uuid; a
+//     payload that is a CloudEvents event in JSON although no header says so; then the record's
+//     position.
+//   - for the time: the headers correlation.MessageTime, ce_time (or the time of a CloudEvents
+//     payload), event_time; then an id that is a UUIDv7 or a ULID; then the record's timestamp.
 //
 // Payload, if set, precedes all of them. The first rule that finds a value is used. The names of
-// headers are compared byte by byte, as in Kafka: Message_ID is not message_id. If a header is
-// repeated, the last one counts. A header with an empty value counts as absent.
+// headers are compared byte by byte, as in Kafka: Message_ID is not message_id. Only content-type,
+// which says that the payload is a CloudEvents event, may be in any case of letters, with a hyphen,
+// an underscore or neither. If a header is repeated, the last one counts. A header with an empty
+// value counts as absent.
 //
 // An id from a header or from Payload is used unchanged, byte for byte, and all of these ids share
-// one space: message_id "7" and idempotency-key "7" are the same event, on every topic that is
+// one space: message_id "7" and hapax_correlation_id "7" are the same event, on every topic that is
 // consumed under one scope, unless PerTopic is set. Ids of CloudEvents and positions are separate
-// from them and from each other. A header that many events share is not an id: all but the first of
-// those events would be duplicates. So correlation_id, which names a conversation in many systems,
-// and the bare name id are not among the defaults.
+// from them and from each other.
+//
+// A header that many events share is not an id: all but the first of those events would be
+// duplicates. And a header that differs between the attempts to send one event is not its time. So
+// these are read only if they are listed: correlation_id, which names a conversation in many systems;
+// idempotency-key, which often names a request that causes several events; the bare name id, in
+// which Debezium's outbox event router puts its id (DebeziumID); timestamp, which many producers
+// stamp for each attempt.
 //
 // # Times
 //
@@ -70,7 +85,7 @@ var (
 // timestamp and at most 366 days before it, so that few ids of other kinds are mistaken for one.
 // NoIDTime disables them.
 type Rules struct {
-	// IDHeaders are tried in this order. nil = those above; an empty list uses none.
+	// IDHeaders are tried in this order. nil = DefaultIDHeaders; an empty list uses none.
 	IDHeaders []string
 
 	// Payload returns the id, and the event's time if possible; it is called before the headers are
@@ -90,7 +105,7 @@ type Rules struct {
 	// PerTopic adds the topic's name to ids, for ids that are unique only within their topic.
 	PerTopic bool
 
-	// TimeHeaders are tried in this order. nil = those above; an empty list uses none.
+	// TimeHeaders are tried in this order. nil = DefaultTimeHeaders; an empty list uses none.
 	TimeHeaders []string
 
 	// NoIDTime ignores the times in ids that look like a UUIDv7 or a ULID.
