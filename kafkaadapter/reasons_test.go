@@ -21,7 +21,7 @@ func TestDocumentedReasonsOfStopsExist(t *testing.T) {
 		}
 	}
 	reasons := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?:stop|stopForNow|report)\("(\w+)"|return "(\w+)"`).FindAllStringSubmatch(code.String(), -1) {
+	for _, m := range regexp.MustCompile(`(?:stop|stopBefore|stopForNow|report)\("(\w+)"|return "(\w+)"`).FindAllStringSubmatch(code.String(), -1) {
 		reasons[m[1]+m[2]] = true
 	}
 	named := regexp.MustCompile("stops `(\\w+)`").FindAllStringSubmatch(read(t, "../docs/failures.md"), -1)
