@@ -262,6 +262,23 @@ func (b *batch) policy(r *Record, policy Policy, why deadletter.Reason, sp engin
 	}
 }
 
+// mismatched applies the route's policy to a record whose id was claimed with another fingerprint.
+func (b *batch) mismatched(r *Record, claim *engine.Record, sp engine.Savepoint, n uint32) error {
+	err := fmt.Errorf("%w: it was claimed at %v by %v", ErrMismatch, claim.FirstSeen, claim.Origin)
+	switch b.p.route.Mismatched {
+	case DeadLetter:
+		b.tally.verdicts[r.Verdict]++
+		return b.deadLetter(r, deadletter.Mismatch, err, false)
+	case Process:
+		return b.handle(r, sp, n)
+	case Reject:
+		b.tally.verdicts[r.Verdict]++
+		b.reject(r, deadletter.Mismatch, err)
+		return nil
+	}
+	return fmt.Errorf("%w; it is at offset %d", err, r.Offset)
+}
+
 // handle runs the handler inside the transaction, or keeps the record for a later handler.
 func (b *batch) handle(r *Record, sp engine.Savepoint, n uint32) error {
 	r.given = true

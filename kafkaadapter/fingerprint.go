@@ -6,9 +6,6 @@ import (
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
 // ErrMismatch means that a record has the id of an event that was claimed with another
@@ -36,21 +33,4 @@ func (r *Route) fingerprint(rec *kgo.Record) (hash string, err error) {
 	}
 	sum := sha256.Sum256(b)
 	return string(sum[:fingerprintBytes]), nil
-}
-
-// mismatched applies the route's policy to a record whose id was claimed with another fingerprint.
-func (b *batch) mismatched(r *Record, claim *engine.Record, sp engine.Savepoint, n uint32) error {
-	err := fmt.Errorf("%w: it was claimed at %v by %v", ErrMismatch, claim.FirstSeen, claim.Origin)
-	switch b.p.route.Mismatched {
-	case DeadLetter:
-		b.tally.verdicts[r.Verdict]++
-		return b.deadLetter(r, deadletter.Mismatch, err, false)
-	case Process:
-		return b.handle(r, sp, n)
-	case Reject:
-		b.tally.verdicts[r.Verdict]++
-		b.reject(r, deadletter.Mismatch, err)
-		return nil
-	}
-	return fmt.Errorf("%w; it is at offset %d", err, r.Offset)
 }

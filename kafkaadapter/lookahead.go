@@ -151,7 +151,7 @@ func (r *reading) identify(s *sighting) error {
 	rec, route := s.Record, r.route
 	rec.Event.Scope, rec.Event.Window = route.Scope, route.Window
 	rec.Event.Origin = engine.Origin{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset}
-	id, err := r.identityOf(rec.Record)
+	id, err := identityOf(r, rec.Record)
 	if isTransient(err) || errors.Is(err, identify.ErrNoTopicID) {
 		return err
 	}
@@ -182,7 +182,7 @@ func (r *reading) identify(s *sighting) error {
 }
 
 // identityOf returns the identity of a record by the route's rules.
-func (r *reading) identityOf(rec *kgo.Record) (identify.Identity, error) {
+func identityOf(r *reading, rec *kgo.Record) (identify.Identity, error) {
 	if topic := r.issuer.TopicOf(rec); topic != rec.Topic {
 		moved := *rec
 		moved.Topic = topic

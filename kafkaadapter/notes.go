@@ -67,19 +67,6 @@ func logNotes(ctx context.Context, log *slog.Logger, duplicates slog.Level, note
 	}
 }
 
-// notePositions logs once for each topic that records of it have no id, unless the route asks for
-// none.
-func (r *reading) notePositions() {
-	rules := &r.route.Identify
-	if rules.Payload == nil && rules.IDHeaders != nil && len(rules.IDHeaders) == 0 {
-		return
-	}
-	if _, noted := r.c.positions.LoadOrStore(r.pos.Topic, true); !noted {
-		r.log.Warn("records have no id, and their position identifies them: a copy that the producer sends again is handled again",
-			"hint", "set Route.Identify so that it finds the id, or Rules.IDHeaders to an empty list if positions are meant")
-	}
-}
-
 // maxNotes is the maximum number of records of one batch that are logged one by one.
 const maxNotes = 16
 

@@ -297,7 +297,7 @@ func (w *worker) commitBatch(n int) (*batch, error) {
 	w.offsets.moved(b.unbegun(0))
 	logNotes(w.ctx, w.log, w.c.opt.Telemetry.DuplicateLevel.Level(), b.notes, b.next)
 	if b.tally.idRules[identify.IDPosition] > 0 {
-		w.notePositions()
+		notePositions(w.partition)
 	}
 	return b, nil
 }
