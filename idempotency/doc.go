@@ -25,6 +25,7 @@
 //	same key, other method, host, path, query or body      422 (section 2.7)
 //	no key, unless Options.Optional                  400 (section 2.7)
 //	malformed key, or more than one                  400
+//	new key of a tenant with Options.MaxKeysPerTenant of them    429
 //	body above Options.MaxRequestBytes               413
 //	multipart body that an outer handler parsed      500: call the middleware before it
 //	Options.Tenant fails                             500, or the status of its StatusError

@@ -29,12 +29,17 @@ func fingerprint(r *http.Request, secret, body []byte) string {
 	// An outer handler may have changed the URL, as http.StripPrefix does, or parsed the body as a
 	// form.
 	for _, part := range [...]string{
-		r.Method, strings.ToLower(r.Host), cleaned(r.URL), r.URL.RawQuery, cleaned(asked), asked.RawQuery, r.PostForm.Encode(),
+		r.Method, hostname(r.Host), cleaned(r.URL), r.URL.RawQuery, cleaned(asked), asked.RawQuery, r.PostForm.Encode(),
 	} {
 		hashText(mac, part)
 	}
 	mac.Write(body)
 	return string(mac.Sum(nil))
+}
+
+// hostname returns the host without its port, which a server may change when it is started again.
+func hostname(host string) string {
+	return strings.ToLower((&url.URL{Host: host}).Hostname())
 }
 
 // cleaned returns the path without a slash at its end, doubled slashes and dots: http.ServeMux redirects

@@ -95,7 +95,7 @@ func TestAHostDoesNotGetTheResponseOfAnother(t *testing.T) {
 	}
 	want(t, to("a.example.com"), 201, false)
 	want(t, to("b.example.com"), 422, false)
-	want(t, to("A.Example.com"), 201, true)
+	want(t, to("A.Example.com:8443"), 201, true)
 	if runs.Load() != 1 {
 		t.Errorf("%d runs", runs.Load())
 	}

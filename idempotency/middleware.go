@@ -15,11 +15,10 @@ import (
 	"github.com/hapax-dev/hapax/internal/wait"
 )
 
-const originTopic = "http"
-
 type middleware struct {
-	eng *engine.Engine
-	opt Options
+	eng   *engine.Engine
+	opt   Options
+	quota *quota
 }
 
 // New returns a middleware that runs the requests of each idempotency key once. It may wrap several
@@ -36,7 +35,7 @@ func New(eng *engine.Engine, options Options) (func(http.Handler) http.Handler, 
 	if err := o.checkRetention(eng); err != nil {
 		return nil, err
 	}
-	m := &middleware{eng: eng, opt: o}
+	m := &middleware{eng: eng, opt: o, quota: newQuota(eng, &o)}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.receive(w, r, next) })
 	}, nil
@@ -79,7 +78,7 @@ func (m *middleware) receive(w http.ResponseWriter, r *http.Request, next http.H
 	ev := m.event(r, tenant, key, body)
 	r = r.WithContext(r.Context()) // a copy: the caller's request keeps its body
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	m.answer(w, r, ev, next)
+	m.answer(w, r, tenant, ev, next)
 }
 
 // claim claims the key of a request. While another request with it is in progress, it waits for that
@@ -88,7 +87,7 @@ func (m *middleware) claim(ctx context.Context, ev engine.Event) (engine.Result,
 	const shortest, longest = 10 * time.Millisecond, 250 * time.Millisecond
 	end := time.Now().Add(m.opt.Wait)
 	for pause := shortest; ; pause = min(2*pause, longest) {
-		res, err := m.eng.TryClaim(ctx, ev)
+		res, err := m.claimOnce(ctx, ev)
 		busy := res.Verdict == engine.Pending || res.Verdict == engine.InFlight
 		if left := time.Until(end); err != nil || !busy || left <= 0 || wait.For(ctx, min(pause, left)) != nil {
 			return res, err
@@ -96,8 +95,18 @@ func (m *middleware) claim(ctx context.Context, ev engine.Event) (engine.Result,
 	}
 }
 
+// claimOnce claims the key. With FailOpen it gives up early enough to run the handler.
+func (m *middleware) claimOnce(ctx context.Context, ev engine.Event) (engine.Result, error) {
+	if m.opt.FailOpen {
+		var cancel context.CancelFunc
+		ctx, cancel = wait.Bound(ctx, failOpenAfter)
+		defer cancel()
+	}
+	return m.eng.TryClaim(ctx, ev)
+}
+
 // answer claims the key of a request and acts on the verdict.
-func (m *middleware) answer(w http.ResponseWriter, r *http.Request, ev engine.Event, next http.Handler) {
+func (m *middleware) answer(w http.ResponseWriter, r *http.Request, tenant string, ev engine.Event, next http.Handler) {
 	res, err := m.claim(r.Context(), ev)
 	if err != nil {
 		m.report(r, err)
@@ -114,7 +123,7 @@ func (m *middleware) answer(w http.ResponseWriter, r *http.Request, ev engine.Ev
 	}
 	switch res.Verdict {
 	case engine.Claimed:
-		newRun(m, w, r, res.Lease).serve(next)
+		m.run(w, r, tenant, res.Lease, next)
 	case engine.Duplicate:
 		m.replay(w, r, res.Record.Data)
 	case engine.Mismatch:
@@ -127,6 +136,24 @@ func (m *middleware) answer(w http.ResponseWriter, r *http.Request, ev engine.Ev
 		m.report(r, fmt.Errorf("idempotency: the key is %v: check the clock of this machine", res.Verdict))
 		m.refuseStore(w)
 	}
+}
+
+// run runs the handler unless the tenant has too many keys.
+func (m *middleware) run(w http.ResponseWriter, r *http.Request, tenant string, lease *engine.Lease, next http.Handler) {
+	x := newRun(m, w, r, tenant, lease)
+	ok, err := m.quota.enter(r.Context(), tenant)
+	if ok {
+		defer m.quota.leave(tenant)
+		x.serve(next)
+		return
+	}
+	_ = x.release() // reported
+	if err != nil {
+		m.report(r, err)
+		m.refuseStore(w)
+		return
+	}
+	refuse(w, http.StatusTooManyRequests, problemTooMany, "the caller has used too many keys: wait until earlier ones expire")
 }
 
 func (m *middleware) replay(w http.ResponseWriter, r *http.Request, data string) {

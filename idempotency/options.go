@@ -84,8 +84,16 @@ type Options struct {
 	// the first response only.
 	KeepCredentials []string
 
-	// FailOpen runs the handler without a key while the store fails. A request can then be run more
-	// than once. By default the answer is 503.
+	// MaxKeysPerTenant is how many keys of a tenant are kept in Retention, counted by whole weeks. A
+	// request with a further key gets 429, and its handler does not run; retries of earlier requests
+	// are answered. Each kept key takes up to MaxResponseBytes on the disk. 0 = no limit. The count is
+	// durable and does not fall if keys are dropped or forgotten earlier.
+	MaxKeysPerTenant int
+
+	// FailOpen runs the handler without a key while the store fails, or has not answered after five
+	// seconds, or after half of the time until the deadline of the request's context if that is less.
+	// A request can then be run more than once. By default the answer is 503; while the store stalls, a
+	// request waits for its claim until its context ends, and for the end of its run as long as Lease.
 	FailOpen bool
 
 	// Secret keys the fingerprints in the store (HMAC-SHA256). If it changes, retries of earlier
@@ -100,6 +108,11 @@ type Options struct {
 	// Clock is the engine's clock, for Retry-After. nil = time.Now.
 	Clock func() time.Time
 }
+
+const originTopic = "http"
+
+// failOpenAfter is how long FailOpen waits for a store that stalls.
+const failOpenAfter = 5 * time.Second
 
 // The defaults of Options, and limits.
 const (
@@ -168,6 +181,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, errors.New("idempotency: Options.Tenant and Options.SharedKeys are set: set one of them")
 	case !isToken(o.Header):
 		return o, fmt.Errorf("idempotency: Options.Header is %q: give the name of a header", o.Header)
+	case o.MaxKeysPerTenant < 0:
+		return o, fmt.Errorf("idempotency: Options.MaxKeysPerTenant is %d: give a number of keys, or 0 for no limit", o.MaxKeysPerTenant)
 	case o.Wait < 0:
 		return o, fmt.Errorf("idempotency: Options.Wait is %v: give 0 or more", o.Wait)
 	case len(o.Methods) == 0:

@@ -15,6 +15,7 @@ const (
 	problemKey      = "key-malformed"
 	problemMismatch = "key-used-for-another-request"
 	problemBusy     = "in-progress"
+	problemTooMany  = "too-many-keys"
 	problemDropped  = "response-not-kept"
 	problemCoding   = "coding-not-acceptable"
 

@@ -19,6 +19,8 @@ type run struct {
 	lease *engine.Lease
 	rec   *recorder
 
+	tenant string
+
 	work     context.Context         // the handler's
 	cancel   context.CancelCauseFunc // of work
 	stop     func()                  // ends the renewals and waits for the last one; may be called more than once
@@ -31,8 +33,8 @@ type run struct {
 	undone  bool       // Update has failed
 }
 
-func newRun(m *middleware, w http.ResponseWriter, r *http.Request, lease *engine.Lease) *run {
-	x := &run{m: m, w: w, r: r, lease: lease, renewing: make(chan struct{}, 1)}
+func newRun(m *middleware, w http.ResponseWriter, r *http.Request, tenant string, lease *engine.Lease) *run {
+	x := &run{m: m, w: w, r: r, tenant: tenant, lease: lease, stop: func() {}, renewing: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	x.work, x.cancel = context.WithValue(ctx, updaterKey{}, updater(x)), cancel
 	x.rec = &recorder{w: w, limit: m.opt.MaxResponseBytes, header: http.Header{}, overflow: x.overflow, ctx: r.Context()}
@@ -69,19 +71,20 @@ func serveCopy(ctx context.Context, next http.Handler, w http.ResponseWriter, r 
 // startRenewals renews the lease until stop is called. It cancels the handler's context once the
 // lease is lost.
 func (x *run) startRenewals() {
-	done, ended := make(chan struct{}), make(chan struct{})
-	x.stop = sync.OnceFunc(func() { close(done); <-ended })
+	ctx, cancel := context.WithCancel(context.WithoutCancel(x.r.Context()))
+	ended := make(chan struct{})
+	x.stop = sync.OnceFunc(func() { cancel(); <-ended })
 	go func() {
 		defer close(ended)
 		tick := time.NewTicker(x.m.opt.Lease / 3)
 		defer tick.Stop()
 		for {
 			select {
-			case <-done:
+			case <-ctx.Done():
 				return
 			case <-tick.C:
 			}
-			if err := x.renew(); errors.Is(err, engine.ErrLeaseLost) {
+			if err := x.renew(ctx); errors.Is(err, engine.ErrLeaseLost) {
 				x.cancel(err)
 				return
 			}
@@ -89,15 +92,15 @@ func (x *run) startRenewals() {
 	}()
 }
 
-// renew renews the lease unless the key is finished.
-func (x *run) renew() error {
+// renew renews the lease unless the key is finished. ctx ends with the renewals.
+func (x *run) renew(ctx context.Context) error {
 	x.renewing <- struct{}{}
 	defer func() { <-x.renewing }()
 	if x.isSettled() {
 		return nil
 	}
-	_, err := x.m.eng.Renew(context.WithoutCancel(x.r.Context()), x.lease, x.m.opt.Lease)
-	if err != nil {
+	_, err := x.m.eng.Renew(ctx, x.lease, x.m.opt.Lease)
+	if err != nil && ctx.Err() == nil {
 		x.m.report(x.r, err)
 	}
 	return err
@@ -195,18 +198,39 @@ func (x *run) fail(canceled bool) error {
 	return x.release()
 }
 
+// ending returns a context for the end of the run, also if the client has gone. While the store stalls,
+// it lasts as long as the lease, after which a retry can take the key over.
+func (x *run) ending() (context.Context, context.CancelFunc) {
+	patience := x.m.opt.Lease
+	if x.m.opt.FailOpen {
+		patience = min(patience, failOpenAfter)
+	}
+	return context.WithTimeout(context.WithoutCancel(x.r.Context()), patience)
+}
+
 func (x *run) finish(kept *response) error {
 	x.stop()
-	err := x.m.eng.Finish(context.WithoutCancel(x.r.Context()), x.lease, kept.encodeFor(x.m.opt.KeepCredentials))
+	ctx, cancel := x.ending()
+	defer cancel()
+	err := x.finishKey(ctx, kept.encodeFor(x.m.opt.KeepCredentials))
 	if err != nil {
 		x.m.report(x.r, err)
 	}
 	return err
 }
 
+func (x *run) finishKey(ctx context.Context, data []byte) error {
+	if x.m.quota == nil {
+		return x.m.eng.Finish(ctx, x.lease, data)
+	}
+	return x.m.quota.finish(ctx, x.lease, data, x.tenant)
+}
+
 func (x *run) release() error {
 	x.stop()
-	err := x.m.eng.Release(context.WithoutCancel(x.r.Context()), x.lease)
+	ctx, cancel := x.ending()
+	defer cancel()
+	err := x.m.eng.Release(ctx, x.lease)
 	if err != nil {
 		x.m.report(x.r, err)
 	}

@@ -77,9 +77,16 @@ func (x *run) update(ctx context.Context, fn func(*engine.Tx, http.ResponseWrite
 		if answer = rec.end(); rec.isShort(x.r.Method) {
 			return errShort // no client would accept it
 		}
-		x.renewing <- struct{}{}
-		committing = true
-		return tx.Finish(x.lease, answer.result(x.m.opt.MaxResponseBytes).encodeFor(x.m.opt.KeepCredentials))
+		select {
+		case x.renewing <- struct{}{}:
+			committing = true
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if err := tx.Finish(x.lease, answer.result(x.m.opt.MaxResponseBytes).encodeFor(x.m.opt.KeepCredentials)); err != nil {
+			return err
+		}
+		return x.m.quota.add(tx, x.tenant)
 	}, options...)
 	x.updated(answer, err)
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, engine.ErrLeaseLost) {

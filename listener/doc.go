@@ -16,9 +16,9 @@
 // # What happens to a message
 //
 //	claimed           the handler runs, and its error is returned
-//	duplicate         nil is returned without calling the handler; one warning is logged
+//	duplicate         nil is returned without calling the handler; a warning is logged, at most one in a second
 //	being handled     an InProgressError with the time until which to wait; the message is neither acknowledged nor handled
-//	store failed      its error; with Options.FailOpen the handler runs without a claim
+//	store failed      its error; with Options.FailOpen the handler runs without a claim, also if the store stalls
 //	another message   ErrMismatch: it has the id of a message with a different Options.Fingerprint
 //	cannot be judged  an error, with FailOpen too: the message has no id, or one that is too long
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -122,4 +123,92 @@ func TestAnEngineOfShortIDsHasListeners(t *testing.T) {
 	}
 	wantNil(t, f(ctx, message{"a"}))
 	h.want(t, 1)
+}
+
+// A store that stalls neither fails nor answers.
+func TestFailOpenHandlesMessagesWhileTheStoreStalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var h counting
+		f := r.wrap(h.handle, withFailOpen(true))
+		r.mem.HoldSyncs()
+		began := time.Now()
+		wantNil(t, f(ctx, message{"a"}))
+		if took := time.Since(began); took != 5*time.Second {
+			t.Errorf("handled after %v", took)
+		}
+		began = time.Now()
+		short, cancel := context.WithTimeout(ctx, 3*time.Second) // a bound of the caller
+		defer cancel()
+		wantNil(t, f(short, message{"b"}))
+		if took := time.Since(began); took != 1500*time.Millisecond {
+			t.Errorf("handled after %v", took)
+		}
+		h.want(t, 2)
+		r.wantCount("fail_open", 2)
+		r.mem.ReleaseSyncs()
+		synctest.Wait()
+		wantNil(t, f(ctx, message{"a"})) // its claim was withdrawn
+		h.want(t, 3)
+		r.wantCount("handled", 1)
+		r.eng.Close()
+	})
+}
+
+// Otherwise the context of the delivery ends the wait, and the next delivery is handled.
+func TestTheContextEndsTheWaitForAStoreThatStalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var h counting
+		f := r.wrap(h.handle, nil)
+		r.mem.HoldSyncs()
+		short, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		if err := f(short, message{"a"}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the delivery returns %v", err)
+		}
+		h.want(t, 0)
+		r.mem.ReleaseSyncs()
+		synctest.Wait()
+		wantNil(t, f(ctx, message{"a"}))
+		h.want(t, 1)
+		r.eng.Close()
+	})
+}
+
+func TestTheEndOfAClaimWaitsForAStallNoLongerThanALease(t *testing.T) {
+	for name, c := range map[string]struct {
+		failOpen bool
+		err      error // of the handler
+		wait     time.Duration
+	}{
+		"handled":               {false, nil, listener.DefaultLease},
+		"handled, failing open": {true, nil, 5 * time.Second},
+		"failed":                {false, errHandler, listener.DefaultLease},
+		"failed, failing open":  {true, errHandler, 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				f := r.wrap(func(context.Context, message) error {
+					r.mem.HoldSyncs()
+					time.Sleep(listener.DefaultLease/3 + time.Second) // a renewal stalls
+					return c.err
+				}, withFailOpen(c.failOpen))
+				began := time.Now()
+				err := f(ctx, message{"a"})
+				if took := time.Since(began) - listener.DefaultLease/3 - time.Second; took != c.wait {
+					t.Errorf("returns after %v, want %v", took, c.wait)
+				}
+				switch {
+				case c.failOpen && c.err == nil:
+					wantNil(t, err)
+				case c.err != nil && !errors.Is(err, c.err), !errors.Is(err, engine.ErrOutcomeUnknown):
+					t.Errorf("the delivery returns %v", err)
+				}
+				r.mem.ReleaseSyncs()
+				r.eng.Close()
+			})
+		})
+	}
 }

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/limits"
+	"github.com/hapax-dev/hapax/internal/wait"
 )
 
 // Wrap returns a function that calls handle for messages that were not handled before, as the
@@ -62,7 +64,7 @@ func wrap[M any](eng *engine.Engine, handle func(context.Context, M) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	l := &listener[M]{o, eng, handle, messages.MustCurryWith(prometheus.Labels{"consumer_scope_id": label(o.Scope), "queue": label(o.Queue)})}
+	l := &listener[M]{Options: o, eng: eng, handle: handle, messages: messages.MustCurryWith(prometheus.Labels{"consumer_scope_id": label(o.Scope), "queue": label(o.Queue)})}
 	return l.receive, nil
 }
 
@@ -71,11 +73,13 @@ type listener[M any] struct {
 	eng      *engine.Engine
 	handle   func(context.Context, M) ([]byte, error)
 	messages *prometheus.CounterVec
+
+	duplicates throttle
 }
 
 // receive judges one delivery.
 func (l *listener[M]) receive(ctx context.Context, message M) ([]byte, error) {
-	id := l.ID(message)
+	id := strings.Clone(l.ID(message)) // the handler may change what it is a part of
 	ev := engine.Event{Scope: l.Scope, ID: []byte(id), Window: l.Window, Origin: engine.Origin{Topic: l.Queue}}
 	if l.Fingerprint != nil {
 		ev.Fingerprint = l.Fingerprint(message)
@@ -83,7 +87,7 @@ func (l *listener[M]) receive(ctx context.Context, message M) ([]byte, error) {
 	if !l.AtMostOnce {
 		ev.Lease = l.Lease
 	}
-	r, err := l.eng.TryClaim(ctx, ev)
+	r, err := l.claim(ctx, ev)
 	switch r.Verdict {
 	case engine.Claimed:
 		if r.Lease == nil {
@@ -92,9 +96,7 @@ func (l *listener[M]) receive(ctx context.Context, message M) ([]byte, error) {
 		return l.runLeased(ctx, message, id, r.Lease)
 	case engine.Duplicate:
 		l.count(duplicate)
-		l.Logger.LogAttrs(ctx, slog.LevelWarn, "listener: duplicate message skipped", slog.String("correlation_id", id),
-			slog.String("consumer_scope_id", l.Scope), slog.String("queue", l.Queue),
-			slog.Time("first_seen", r.Record.FirstSeen), slog.String("first_queue", r.Record.Origin.Topic))
+		l.logDuplicate(ctx, id, &r.Record)
 		return []byte(r.Record.Data), nil
 	case engine.Pending, engine.InFlight:
 		l.count(inProgress)
@@ -107,6 +109,24 @@ func (l *listener[M]) receive(ctx context.Context, message M) ([]byte, error) {
 	}
 	l.count(refused)
 	return nil, fmt.Errorf("listener: message %q is %v: check the clock of this machine", id, r.Verdict)
+}
+
+// claim claims the event. With FailOpen it gives up early enough to handle the message.
+func (l *listener[M]) claim(ctx context.Context, ev engine.Event) (engine.Result, error) {
+	if l.FailOpen {
+		var cancel context.CancelFunc
+		ctx, cancel = wait.Bound(ctx, failOpenAfter)
+		defer cancel()
+	}
+	return l.eng.TryClaim(ctx, ev)
+}
+
+// logDuplicate logs a duplicate as a warning, at most one in duplicatesEvery, and others at level debug.
+func (l *listener[M]) logDuplicate(ctx context.Context, id string, first *engine.Record) {
+	level, skipped := l.duplicates.level(time.Now())
+	l.Logger.LogAttrs(ctx, level, "listener: duplicate message skipped", slog.String("correlation_id", id),
+		slog.String("consumer_scope_id", l.Scope), slog.String("queue", l.Queue),
+		slog.Time("first_seen", first.FirstSeen), slog.String("first_queue", first.Origin.Topic), slog.Int("not_logged", skipped))
 }
 
 // notJudged returns the error for a message that the engine could not judge.
@@ -166,9 +186,20 @@ func (l *listener[M]) runLeased(ctx context.Context, message M, id string, lease
 	return result, nil
 }
 
+// patience is how long the end of a claim may take while the store stalls: after a lease, another
+// listener can take the claim over.
+func (l *listener[M]) patience() time.Duration {
+	if l.FailOpen {
+		return min(failOpenAfter, l.Lease)
+	}
+	return l.Lease
+}
+
 // release releases the claim of a message whose handler failed with cause, and returns cause.
 func (l *listener[M]) release(ctx context.Context, id string, lease *engine.Lease, cause error) error {
 	l.count(failed)
+	ctx, cancel := context.WithTimeout(ctx, l.patience())
+	defer cancel()
 	if err := l.eng.Release(ctx, lease); err != nil {
 		return errors.Join(cause, fmt.Errorf("listener: message %q could not be released, it waits for the end of its lease: %w", id, err))
 	}
@@ -177,7 +208,9 @@ func (l *listener[M]) release(ctx context.Context, id string, lease *engine.Leas
 
 // finish makes the claim of a message that was handled done, with its result.
 func (l *listener[M]) finish(ctx context.Context, id string, lease *engine.Lease, result []byte) error {
-	err := l.eng.Finish(ctx, lease, result)
+	ending, cancel := context.WithTimeout(ctx, l.patience())
+	defer cancel()
+	err := l.eng.Finish(ending, lease, result)
 	switch {
 	case err == nil:
 		l.count(handled)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -28,24 +29,49 @@ func TestADuplicateIsAcknowledgedAndNotHandled(t *testing.T) {
 	r.wantCount("duplicate", 2)
 }
 
-func TestADuplicateIsLoggedOnceAsAWarningWithItsCorrelationID(t *testing.T) {
-	r := newRig(t)
-	var h counting
-	f := r.wrap(h.handle, nil)
-	wantNil(t, f(ctx, message{"a"}))
-	if lines := r.log.lines(t); len(lines) != 0 {
-		t.Fatalf("the first delivery has logged %v", lines)
-	}
-	for n := 1; n <= 2; n++ {
+// A producer that sends everything twice does not fill the log.
+func TestDuplicatesAreAWarningASecondWithTheirCorrelationID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var h counting
+		f := r.wrap(h.handle, nil)
+		wantNil(t, f(ctx, message{"a"}))
+		if lines := r.log.lines(t); len(lines) != 0 {
+			t.Fatalf("the first delivery has logged %v", lines)
+		}
+		for range 1000 {
+			wantNil(t, f(ctx, message{"a"}))
+		}
+		time.Sleep(time.Second)
 		wantNil(t, f(ctx, message{"a"}))
 		lines := r.log.lines(t)
-		if len(lines) != n {
-			t.Fatalf("%d duplicates have logged %v", n, lines)
+		if len(lines) != 2 {
+			t.Fatalf("1001 duplicates in a second have logged %d lines", len(lines))
 		}
-		got := lines[n-1]
-		if got["level"] != "WARN" || got["correlation_id"] != "a" || got["queue"] != "prizes" || got["first_queue"] != "prizes" {
-			t.Errorf("the line is %v", got)
+		for i, got := range lines {
+			if got["level"] != "WARN" || got["correlation_id"] != "a" || got["queue"] != "prizes" || got["first_queue"] != "prizes" {
+				t.Errorf("the line is %v", got)
+			}
+			if want := []float64{0, 999}[i]; got["not_logged"] != want {
+				t.Errorf("%v lines before line %d, want %v", got["not_logged"], i, want)
+			}
 		}
+		r.wantCount("duplicate", 1001)
+		r.eng.Close()
+	})
+}
+
+func TestEachDuplicateIsLoggedAtLevelDebug(t *testing.T) {
+	r := newRig(t)
+	var h counting
+	f := r.wrap(h.handle, func(o *listener.Options[message]) {
+		o.Logger = slog.New(slog.NewJSONHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	for range 4 {
+		wantNil(t, f(ctx, message{"a"}))
+	}
+	if lines := r.log.lines(t); len(lines) != 3 {
+		t.Errorf("3 duplicates have logged %v", lines)
 	}
 }
 

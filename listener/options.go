@@ -55,21 +55,28 @@ type Options[M any] struct {
 	// is never handled twice within its window.
 	AtMostOnce bool
 
-	// FailOpen runs the handler without a claim when the store fails, and acknowledges a message
-	// that was handled although its claim cannot be finished: messages may be handled twice.
-	// Otherwise the store's error is returned, and the queue delivers the message again. An engine
+	// FailOpen runs the handler without a claim when the store fails or has not answered after five
+	// seconds, or after half of the time until the deadline of the context if that is less, and
+	// acknowledges a message that was handled although its claim cannot be finished: messages may be
+	// handled twice. Otherwise the store's error is returned, and the queue delivers the message
+	// again; while the store stalls, a claim waits until its context ends, and the end of a claim for
+	// as long as Lease. An engine
 	// whose store has failed does not recover by itself (engine.ErrStopped): open the store again,
 	// and wrap the handler with the new engine.
 	FailOpen bool
 
-	// Logger receives a warning for each duplicate and for each message that is handled because of
-	// FailOpen. nil = slog.Default().
+	// Logger receives warnings of duplicates, and one for each message that is handled because of
+	// FailOpen. Of the duplicates of a listener, at most one in a second is a warning, with the number
+	// of others before it (not_logged); these are logged at level debug. nil = slog.Default().
 	Logger *slog.Logger
 
 	// Registerer registers the metrics of the package documentation; listeners may share one. nil:
 	// none are registered.
 	Registerer prometheus.Registerer
 }
+
+// failOpenAfter is how long FailOpen waits for a store that stalls.
+const failOpenAfter = 5 * time.Second
 
 const minLease = 10 * time.Millisecond
 

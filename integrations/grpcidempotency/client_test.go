@@ -34,7 +34,7 @@ func TestRetriesOfGRPCHaveOneKey(t *testing.T) {
 		}
 		return reply(key), nil
 	}}
-	i, err := grpcidempotency.UnaryServerInterceptor(inMemory(t), grpcidempotency.Options{})
+	i, err := grpcidempotency.UnaryServerInterceptor(inMemory(t), grpcidempotency.Options{SharedKeys: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestRetriesOfTheApplicationHaveOneKey(t *testing.T) {
 		runs++
 		return reply("once"), nil
 	}}
-	i, err := grpcidempotency.UnaryServerInterceptor(inMemory(t), grpcidempotency.Options{})
+	i, err := grpcidempotency.UnaryServerInterceptor(inMemory(t), grpcidempotency.Options{SharedKeys: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestPushbackTellsGRPCWhenToRetry(t *testing.T) {
 		<-done
 		return reply("once"), nil
 	}}
-	i, err := grpcidempotency.UnaryServerInterceptor(inMemory(t), grpcidempotency.Options{})
+	i, err := grpcidempotency.UnaryServerInterceptor(inMemory(t), grpcidempotency.Options{SharedKeys: true})
 	if err != nil {
 		t.Fatal(err)
 	}

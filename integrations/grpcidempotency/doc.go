@@ -7,6 +7,9 @@
 //	protect, err := grpcidempotency.UnaryServerInterceptor(eng, grpcidempotency.Options{Tenant: tenantOf})
 //	server := grpc.NewServer(grpc.ChainUnaryInterceptor(authenticate, protect))
 //
+// The interceptor belongs after authentication, since a replay does not reach the handler. Calls of
+// gRPC's own services, such as health checks, have no keys ([DefaultApplies]).
+//
 // # Answers
 //
 //	call                                         answer
@@ -27,9 +30,10 @@
 // # Failures
 //
 // A status that describes an error of the call is its result and is replayed: InvalidArgument,
-// NotFound, AlreadyExists, PermissionDenied, FailedPrecondition, OutOfRange and Unimplemented, with
-// their details. Any other status, and a panic, is a failure and releases the key, so that a retry
-// runs the handler again: it must undo what it did. Options.Keep changes this.
+// NotFound, AlreadyExists, FailedPrecondition and OutOfRange, with their details. Any other status,
+// and a panic, is a failure and releases the key, so that a retry runs the handler again: it must
+// undo what it did. Options.Keep changes this. A status that the handler returns after the context of
+// the call has ended is always a failure; OK is always kept.
 //
 // While the handler runs, its key is leased, and the lease is renewed. If the process dies, the
 // lease expires and exactly one retry runs the handler; that is also so if the process dies after

@@ -20,12 +20,12 @@ import (
 
 // A service that books payments, and a client that sends one of them twice.
 func Example() {
-	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{RetentionWeeks: 5}) // a service opens engine/bolt or engine/pebble
+	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{}) // a service opens engine/bolt or engine/pebble
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer eng.Close()
-	protect, err := grpcidempotency.UnaryServerInterceptor(eng, grpcidempotency.Options{})
+	protect, err := grpcidempotency.UnaryServerInterceptor(eng, grpcidempotency.Options{SharedKeys: true}) // one caller
 	if err != nil {
 		log.Fatal(err)
 	}

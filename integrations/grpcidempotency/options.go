@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,19 +25,26 @@ type Options struct {
 
 	// Tenant returns the tenant of a call, up to MaxTenantBytes; keys of different tenants never
 	// match. It must return an authenticated identity, never metadata that the client chooses. An
-	// error rejects the call, with its status if it has one. It must be safe for concurrent use.
-	// nil = all calls have one tenant.
+	// error rejects the call, with its status if it has one. It must be safe for concurrent use, and
+	// set unless SharedKeys is.
 	Tenant func(ctx context.Context, fullMethod string) (string, error)
 
+	// SharedKeys gives all callers one set of keys, without a Tenant: a caller that sends the key and
+	// the request of another caller gets the reply of that caller, before the handler can check
+	// anything. Set it only if every caller may read every reply.
+	SharedKeys bool
+
 	// Applies reports whether calls of a method have keys; others reach the handler unchanged. nil
-	// = all unary methods.
+	// = all unary methods but those of gRPC's own services for health checks, channelz and
+	// reflection, whose clients send no keys ([DefaultApplies]).
 	Applies func(fullMethod string) bool
 
 	// Optional passes calls without a key to the handler unchanged.
 	Optional bool
 
 	// Retention is how long a key and its reply are kept, from the first call. 0 =
-	// DefaultRetention. The engine's RetentionWeeks must cover it: five weeks for the default.
+	// DefaultRetention, which the engine's default RetentionWeeks covers. A longer one needs more
+	// weeks.
 	Retention time.Duration
 
 	// Lease is how long a key remains in progress after the process has died. 0 = DefaultLease.
@@ -45,12 +54,13 @@ type Options struct {
 	// MaxReplyBytesLimit.
 	MaxReplyBytes int
 
-	// Keep reports whether a status that is not OK is the result of its key. nil = as the package
-	// documentation says.
+	// Keep reports whether a status that is not OK is the result of its key. It is not asked for a
+	// status that the handler returns after the context of the call has ended, which never is. nil =
+	// as the package documentation says.
 	Keep func(codes.Code) bool
 
-	// FailOpen runs the handler without a key while the store fails. A call can then be run more
-	// than once.
+	// FailOpen runs the handler without a key while the store fails, or stalls for five seconds or for
+	// half of the time until the deadline of the call. A call can then be run more than once.
 	FailOpen bool
 
 	// Secret keys the fingerprints of requests in the store (HMAC-SHA256). nil = they are keyed by
@@ -61,7 +71,8 @@ type Options struct {
 	// Clock is the engine's clock, for RetryInfo. nil = time.Now.
 	Clock func() time.Time
 
-	// Logger receives a warning for each replay, and for each call that is run because of FailOpen.
+	// Logger receives warnings of replays, at most one in a second, and one for each call that is run
+	// because of FailOpen.
 	// nil = none.
 	Logger *slog.Logger
 
@@ -73,7 +84,7 @@ type Options struct {
 // The defaults of Options, and limits.
 const (
 	DefaultScope         = "grpc-idempotency-key"
-	DefaultRetention     = 30 * 24 * time.Hour
+	DefaultRetention     = 4 * 7 * 24 * time.Hour
 	DefaultLease         = 10 * time.Second
 	DefaultMaxReplyBytes = 64 << 10
 	MaxReplyBytesLimit   = limits.DataBytes - 1<<10
@@ -96,6 +107,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.MaxReplyBytes == 0 {
 		o.MaxReplyBytes = DefaultMaxReplyBytes
 	}
+	if o.Applies == nil {
+		o.Applies = DefaultApplies
+	}
 	if o.Keep == nil {
 		o.Keep = keepByDefault
 	}
@@ -105,16 +119,31 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.MaxReplyBytes < 0 || o.MaxReplyBytes > MaxReplyBytesLimit {
+	o.Secret = slices.Clone(o.Secret)
+	switch {
+	case o.Tenant == nil && !o.SharedKeys:
+		return o, errors.New("grpcidempotency: Options.Tenant is nil: return the authenticated caller of a call, or set Options.SharedKeys if every caller may get the stored replies of all others")
+	case o.Tenant != nil && o.SharedKeys:
+		return o, errors.New("grpcidempotency: Options.Tenant and Options.SharedKeys are set: set one of them")
+	case o.MaxReplyBytes < 0 || o.MaxReplyBytes > MaxReplyBytesLimit:
 		return o, fmt.Errorf("grpcidempotency: Options.MaxReplyBytes is %d: give 1 to %d", o.MaxReplyBytes, MaxReplyBytesLimit)
 	}
 	return o, nil
 }
 
+// DefaultApplies is the default of Options.Applies.
+func DefaultApplies(fullMethod string) bool {
+	for _, own := range [...]string{"/grpc.health.", "/grpc.channelz.", "/grpc.reflection."} {
+		if strings.HasPrefix(fullMethod, own) {
+			return false
+		}
+	}
+	return true
+}
+
 func keepByDefault(c codes.Code) bool {
 	switch c {
-	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.FailedPrecondition,
-		codes.OutOfRange, codes.Unimplemented:
+	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.OutOfRange:
 		return true
 	}
 	return false

@@ -28,7 +28,7 @@ const method = "/grpc.testing.TestService/UnaryCall"
 
 func open(t *testing.T, store storage.Store, clock func() time.Time) *engine.Engine {
 	t.Helper()
-	eng, err := engine.Open(store, engine.Options{RetentionWeeks: 5, ExpectedPerWeek: 1000, Clock: clock})
+	eng, err := engine.Open(store, engine.Options{ExpectedPerWeek: 1000, Clock: clock})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,8 +47,10 @@ type server struct {
 	handle      grpc.UnaryHandler
 }
 
+// newServer protects a handler; without a Tenant, all callers share their keys.
 func newServer(t *testing.T, eng *engine.Engine, o grpcidempotency.Options, handle grpc.UnaryHandler) *server {
 	t.Helper()
+	o.SharedKeys = o.Tenant == nil
 	i, err := grpcidempotency.UnaryServerInterceptor(eng, o)
 	if err != nil {
 		t.Fatal(err)

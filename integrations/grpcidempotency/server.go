@@ -70,7 +70,7 @@ type call struct {
 }
 
 func (i *interceptor) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	if i.opt.Applies != nil && !i.opt.Applies(info.FullMethod) {
+	if !i.opt.Applies(info.FullMethod) {
 		return handle(ctx, req)
 	}
 	key, err := requestKey(ctx)
@@ -101,7 +101,7 @@ func (i *interceptor) intercept(ctx context.Context, req any, info *grpc.UnarySe
 func (i *interceptor) run(ctx context.Context, c *call) ([]byte, error) {
 	c.reply, c.err = c.handle(ctx, c.request)
 	c.ran = true
-	if c.err != nil && !i.opt.Keep(status.Code(c.err)) {
+	if c.err != nil && (ctx.Err() != nil || !i.opt.Keep(status.Code(c.err))) {
 		c.failed = true
 		return nil, c.err
 	}
@@ -142,7 +142,8 @@ func (i *interceptor) newCall(ctx context.Context, key string, req any, info *gr
 	mac := hmac.New(sha256.New, secret)
 	mac.Write([]byte(strconv.Itoa(len(info.FullMethod)) + ":" + info.FullMethod))
 	mac.Write(body)
-	return &call{id: id, fingerprint: string(mac.Sum(nil)), request: req, handle: handle}, nil
+	// an interceptor outside that calls again has the request that the client has sent
+	return &call{id: id, fingerprint: string(mac.Sum(nil)), request: proto.Clone(message), handle: handle}, nil
 }
 
 var errNoKey = status.Error(codes.InvalidArgument, "the metadata idempotency-key is missing: send a key that is the same for each retry")

@@ -53,7 +53,7 @@ type Options struct {
 	// does.
 	FailOpen bool
 
-	// Logger receives a warning for each duplicate. nil = slog.Default().
+	// Logger receives warnings of duplicates, as listener.Options.Logger does. nil = slog.Default().
 	Logger *slog.Logger
 
 	// Registerer registers the metrics of package listener, with the scope as the queue. nil: none

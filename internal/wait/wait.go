@@ -6,6 +6,15 @@ import (
 	"time"
 )
 
+// Bound returns a context that ends after at most d, and after half of the time that is left until the
+// deadline of ctx, so that its caller can act on the end while ctx lasts.
+func Bound(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if deadline, ok := ctx.Deadline(); ok {
+		d = min(d, time.Until(deadline)/2)
+	}
+	return context.WithTimeout(ctx, d)
+}
+
 // For returns nil after d, or at once the error of ctx when ctx ends. If ctx has already ended, For
 // returns its error for any d.
 func For(ctx context.Context, d time.Duration) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hapax-dev/hapax/internal/wait"
@@ -36,4 +37,23 @@ func TestForWithAnEndedContextIsAnError(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+func TestBoundEndsBeforeTheDeadlineOfItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for deadline, want := range map[time.Duration]time.Duration{0: 5 * time.Second, time.Minute: 5 * time.Second, 4 * time.Second: 2 * time.Second} {
+			ctx, cancel := context.WithCancel(context.Background())
+			if deadline > 0 {
+				ctx, cancel = context.WithTimeout(ctx, deadline)
+			}
+			begun := time.Now()
+			bound, end := wait.Bound(ctx, 5*time.Second)
+			<-bound.Done()
+			if took := time.Since(begun); took != want || ctx.Err() != nil {
+				t.Errorf("deadline %v: it ends after %v, want %v", deadline, took, want)
+			}
+			end()
+			cancel()
+		}
+	})
 }

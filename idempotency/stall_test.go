@@ -1,0 +1,91 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/idempotency"
+)
+
+// A store that stalls neither fails nor answers.
+func TestStalledStore(t *testing.T) {
+	const lease = idempotency.DefaultLease
+	for name, c := range map[string]struct {
+		inHandler, open bool
+		deadline        time.Duration // of the request
+		status          int
+		runs            int64
+		after           time.Duration
+	}{
+		"claim, closed":         {false, false, time.Minute, 503, 0, time.Minute},
+		"claim, open":           {false, true, time.Minute, 201, 1, 5 * time.Second},
+		"claim, open, deadline": {false, true, 4 * time.Second, 201, 1, 2 * time.Second},
+		"finish, closed":        {true, false, time.Minute, 503, 1, lease},
+		"finish, open":          {true, true, time.Minute, 201, 1, 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := storetest.NewMem(storage.Identity{})
+				handler, runs := counting()
+				e := openEngine(t, m, nil)
+				const work = lease/3 + time.Second // a renewal stalls
+				h := protect(t, e, idempotency.Options{FailOpen: c.open}, func(w http.ResponseWriter, r *http.Request) {
+					if c.inHandler {
+						m.HoldSyncs()
+						time.Sleep(work)
+						c.after += work
+					}
+					handler(w, r)
+				})
+				if !c.inHandler {
+					m.HoldSyncs()
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), c.deadline)
+				defer cancel()
+				began := time.Now()
+				w := do(h, post("k", "").WithContext(ctx))
+				want(t, w, c.status, false)
+				if took := time.Since(began); took != c.after || runs.Load() != c.runs {
+					t.Errorf("answered after %v, want %v; %d runs", took, c.after, runs.Load())
+				}
+				m.ReleaseSyncs()
+				synctest.Wait()
+				retry := do(h, post("k", ""))
+				if c.inHandler { // the result that was handed over is durable now
+					want(t, retry, 201, true)
+				} else {
+					want(t, retry, 201, false)
+				}
+				e.Close()
+			})
+		})
+	}
+}
+
+func TestUpdateEndsWithItsContextWhileTheStoreStalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := storetest.NewMem(storage.Identity{})
+		e := openEngine(t, m, nil)
+		h := protect(t, e, idempotency.Options{}, func(w http.ResponseWriter, r *http.Request) {
+			m.HoldSyncs()
+			time.Sleep(idempotency.DefaultLease/3 + time.Second) // a renewal stalls
+			ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+			defer cancel()
+			err := idempotency.Update(ctx, func(tx *engine.Tx, w http.ResponseWriter) error { return tx.Put([]byte("k"), []byte("v")) })
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+			m.ReleaseSyncs()
+			w.WriteHeader(http.StatusServiceUnavailable)
+		})
+		want(t, do(h, post("k", "")), 503, false)
+		e.Close()
+	})
+}
