@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/quota"
 	"github.com/hapax-dev/hapax/internal/wait"
 )
 
 type middleware struct {
 	eng   *engine.Engine
 	opt   Options
-	quota *quota
+	quota *quota.Quota
 }
 
 // New returns a middleware that runs the requests of each idempotency key once. It may wrap several
@@ -35,7 +36,8 @@ func New(eng *engine.Engine, options Options) (func(http.Handler) http.Handler, 
 	if err := o.checkRetention(eng); err != nil {
 		return nil, err
 	}
-	m := &middleware{eng: eng, opt: o, quota: newQuota(eng, &o)}
+	limit := quota.New(eng, quota.Options{Scope: o.Scope, Window: o.Retention, Max: o.MaxKeysPerTenant, Clock: o.Clock})
+	m := &middleware{eng: eng, opt: o, quota: limit}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.receive(w, r, next) })
 	}, nil
@@ -141,9 +143,9 @@ func (m *middleware) answer(w http.ResponseWriter, r *http.Request, tenant strin
 // run runs the handler unless the tenant has too many keys.
 func (m *middleware) run(w http.ResponseWriter, r *http.Request, tenant string, lease *engine.Lease, next http.Handler) {
 	x := newRun(m, w, r, tenant, lease)
-	ok, err := m.quota.enter(r.Context(), tenant)
+	ok, err := m.quota.Enter(r.Context(), tenant)
 	if ok {
-		defer m.quota.leave(tenant)
+		defer m.quota.Leave(tenant)
 		x.serve(next)
 		return
 	}

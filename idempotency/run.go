@@ -212,18 +212,11 @@ func (x *run) finish(kept *response) error {
 	x.stop()
 	ctx, cancel := x.ending()
 	defer cancel()
-	err := x.finishKey(ctx, kept.encodeFor(x.m.opt.KeepCredentials))
+	err := x.m.quota.Finish(ctx, x.m.eng, x.lease, kept.encodeFor(x.m.opt.KeepCredentials), x.tenant)
 	if err != nil {
 		x.m.report(x.r, err)
 	}
 	return err
-}
-
-func (x *run) finishKey(ctx context.Context, data []byte) error {
-	if x.m.quota == nil {
-		return x.m.eng.Finish(ctx, x.lease, data)
-	}
-	return x.m.quota.finish(ctx, x.lease, data, x.tenant)
 }
 
 func (x *run) release() error {

@@ -86,7 +86,7 @@ func (x *run) update(ctx context.Context, fn func(*engine.Tx, http.ResponseWrite
 		if err := tx.Finish(x.lease, answer.result(x.m.opt.MaxResponseBytes).encodeFor(x.m.opt.KeepCredentials)); err != nil {
 			return err
 		}
-		return x.m.quota.add(tx, x.tenant)
+		return x.m.quota.Add(tx, x.tenant)
 	}, options...)
 	x.updated(answer, err)
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, engine.ErrLeaseLost) {

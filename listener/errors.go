@@ -14,6 +14,10 @@ var ErrInProgress = errors.New("listener: another listener is handling the messa
 // Options.Fingerprint. The producer has used the id twice: no later delivery can be handled.
 var ErrMismatch = errors.New("listener: the id was used for another message: give each message an id of its own")
 
+// ErrTooMany means that the message's group has Options.MaxPerGroup messages within the window. The
+// message is not handled and not claimed.
+var ErrTooMany = errors.New("listener: the group of the message has too many messages in the window (Options.MaxPerGroup)")
+
 // An InProgressError says which message is being handled, and when its lease ends.
 type InProgressError struct {
 	ID string

@@ -212,3 +212,27 @@ func TestTheEndOfAClaimWaitsForAStallNoLongerThanALease(t *testing.T) {
 		})
 	}
 }
+
+func TestAGroupHasNoMoreMessagesThanItsLimit(t *testing.T) {
+	r := newRig(t)
+	var h counting
+	f := r.wrap(h.handle, func(o *listener.Options[message]) {
+		o.MaxPerGroup, o.Group = 2, func(m message) string { return m.id[:1] }
+	})
+	for _, id := range []string{"a1", "a2", "b1"} {
+		wantNil(t, f(ctx, message{id}))
+	}
+	if err := f(ctx, message{"a3"}); !errors.Is(err, listener.ErrTooMany) {
+		t.Errorf("the delivery returns %v", err)
+	}
+	wantNil(t, f(ctx, message{"a1"})) // a duplicate
+	h.want(t, 3)
+	for name, o := range map[string]listener.Options[message]{
+		"no group": {ID: idOf, MaxPerGroup: 1}, "no limit": {ID: idOf, Group: idOf}, "negative": {ID: idOf, Group: idOf, MaxPerGroup: -1},
+		"at most once": {ID: idOf, Group: idOf, MaxPerGroup: 1, AtMostOnce: true},
+	} {
+		if _, err := listener.Wrap(r.eng, h.handle, o); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}

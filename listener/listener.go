@@ -12,6 +12,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/limits"
+	"github.com/hapax-dev/hapax/internal/quota"
 	"github.com/hapax-dev/hapax/internal/wait"
 )
 
@@ -65,6 +66,7 @@ func wrap[M any](eng *engine.Engine, handle func(context.Context, M) ([]byte, er
 		return nil, err
 	}
 	l := &listener[M]{Options: o, eng: eng, handle: handle, messages: messages.MustCurryWith(prometheus.Labels{"consumer_scope_id": label(o.Scope), "queue": label(o.Queue)})}
+	l.quota = quota.New(eng, quota.Options{Scope: o.Scope, Window: o.Window, Max: o.MaxPerGroup, Clock: o.Clock})
 	return l.receive, nil
 }
 
@@ -75,6 +77,7 @@ type listener[M any] struct {
 	messages *prometheus.CounterVec
 
 	duplicates throttle
+	quota      *quota.Quota
 }
 
 // receive judges one delivery.
@@ -160,6 +163,11 @@ func (l *listener[M]) run(ctx context.Context, message M) ([]byte, error) {
 
 // runLeased calls the handler, renews the lease while it runs, and then ends the claim.
 func (l *listener[M]) runLeased(ctx context.Context, message M, id string, lease *engine.Lease) ([]byte, error) {
+	group, err := l.enter(ctx, message, id, lease)
+	if err != nil {
+		return nil, err
+	}
+	defer l.quota.Leave(group)
 	work, lost := context.WithCancelCause(ctx)
 	defer lost(nil)
 	stop := l.keep(ctx, lease, lost)
@@ -180,10 +188,26 @@ func (l *listener[M]) runLeased(ctx context.Context, message M, id string, lease
 	if err != nil {
 		return nil, l.release(ctx, id, lease, err)
 	}
-	if err := l.finish(ctx, id, lease, result); err != nil {
+	if err := l.finish(ctx, id, group, lease, result); err != nil {
 		return nil, err
 	}
 	return result, nil
+}
+
+// enter returns the group of a message. If that has too many, it releases the claim.
+func (l *listener[M]) enter(ctx context.Context, message M, id string, lease *engine.Lease) (group string, err error) {
+	if l.quota == nil {
+		return "", nil
+	}
+	group = strings.Clone(l.Group(message))
+	ok, err := l.quota.Enter(ctx, group)
+	if ok {
+		return group, nil
+	}
+	if err == nil {
+		err = ErrTooMany
+	}
+	return "", l.release(context.WithoutCancel(ctx), id, lease, fmt.Errorf("%w (%q)", err, id))
 }
 
 // patience is how long the end of a claim may take while the store stalls: after a lease, another
@@ -207,10 +231,10 @@ func (l *listener[M]) release(ctx context.Context, id string, lease *engine.Leas
 }
 
 // finish makes the claim of a message that was handled done, with its result.
-func (l *listener[M]) finish(ctx context.Context, id string, lease *engine.Lease, result []byte) error {
+func (l *listener[M]) finish(ctx context.Context, id, group string, lease *engine.Lease, result []byte) error {
 	ending, cancel := context.WithTimeout(ctx, l.patience())
 	defer cancel()
-	err := l.eng.Finish(ending, lease, result)
+	err := l.quota.Finish(ending, l.eng, lease, result, group)
 	switch {
 	case err == nil:
 		l.count(handled)

@@ -50,6 +50,18 @@ type Options[M any] struct {
 	// each third of this time. 0 = DefaultLease. It has no effect with AtMostOnce.
 	Lease time.Duration
 
+	// Group returns the group of a message, such as the tenant that sent it, for MaxPerGroup. It may be
+	// called from several goroutines.
+	Group func(M) string
+
+	// MaxPerGroup is how many messages of a group are handled within Window, counted by whole weeks of
+	// the engine's clock. A further message is not handled: the error is ErrTooMany. Duplicates are
+	// returned as before. The count is durable. 0 = no limit. It cannot be set with AtMostOnce.
+	MaxPerGroup int
+
+	// Clock is the engine's clock, for MaxPerGroup. nil = time.Now.
+	Clock func() time.Time
+
 	// AtMostOnce makes a claim final before the handler runs. The claim remains if the handler
 	// fails or the process dies, and the next delivery is a duplicate: the message may be lost, and
 	// is never handled twice within its window.
@@ -93,6 +105,9 @@ func (o Options[M]) withDefaults() (Options[M], error) {
 	if o.Lease == 0 {
 		o.Lease = DefaultLease
 	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -101,6 +116,10 @@ func (o Options[M]) withDefaults() (Options[M], error) {
 		return o, errors.New("listener: Options.ID is nil: give the function that returns a message's correlation id")
 	case strings.TrimSpace(o.Scope) == "" || len(o.Scope) > limits.ScopeBytes:
 		return o, fmt.Errorf("listener: Options.Scope is %q: give a name of at most %d bytes that is not blank", o.Scope, limits.ScopeBytes)
+	case o.MaxPerGroup < 0 || (o.Group == nil) != (o.MaxPerGroup == 0):
+		return o, fmt.Errorf("listener: Options.MaxPerGroup is %d: give a positive number together with Options.Group", o.MaxPerGroup)
+	case o.MaxPerGroup > 0 && o.AtMostOnce:
+		return o, errors.New("listener: Options.MaxPerGroup and Options.AtMostOnce are set: a claim that is final before the handler runs is not counted, set one of them")
 	case len(o.Queue) > limits.TopicBytes:
 		return o, fmt.Errorf("listener: Options.Queue has more than %d bytes", limits.TopicBytes)
 	case o.Window < time.Millisecond || o.Window > limits.ArrivalWindow:

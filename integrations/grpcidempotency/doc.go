@@ -20,6 +20,7 @@
 //	no key, unless Options.Optional              InvalidArgument
 //	empty key, a longer one than MaxKeyBytes, or more than one    InvalidArgument
 //	retry of a run whose reply was too large to keep              AlreadyExists, with the header
+//	new key of a tenant with Options.MaxKeysPerTenant of them     ResourceExhausted
 //	Options.Tenant fails                         its status, or Internal
 //	the store fails                              Unavailable with RetryInfo
 //

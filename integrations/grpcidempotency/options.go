@@ -54,6 +54,11 @@ type Options struct {
 	// MaxReplyBytesLimit.
 	MaxReplyBytes int
 
+	// MaxKeysPerTenant is how many keys of a tenant are kept in Retention, counted by whole weeks. A call
+	// with a further key gets ResourceExhausted, and its handler does not run; retries of earlier calls
+	// are answered. 0 = no limit. The count is durable.
+	MaxKeysPerTenant int
+
 	// Keep reports whether a status that is not OK is the result of its key. It is not asked for a
 	// status that the handler returns after the context of the call has ended, which never is. nil =
 	// as the package documentation says.
@@ -125,6 +130,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, errors.New("grpcidempotency: Options.Tenant is nil: return the authenticated caller of a call, or set Options.SharedKeys if every caller may get the stored replies of all others")
 	case o.Tenant != nil && o.SharedKeys:
 		return o, errors.New("grpcidempotency: Options.Tenant and Options.SharedKeys are set: set one of them")
+	case o.MaxKeysPerTenant < 0:
+		return o, fmt.Errorf("grpcidempotency: Options.MaxKeysPerTenant is %d: give a number of keys, or 0 for no limit", o.MaxKeysPerTenant)
 	case o.MaxReplyBytes < 0 || o.MaxReplyBytes > MaxReplyBytesLimit:
 		return o, fmt.Errorf("grpcidempotency: Options.MaxReplyBytes is %d: give 1 to %d", o.MaxReplyBytes, MaxReplyBytesLimit)
 	}

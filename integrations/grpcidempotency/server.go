@@ -44,7 +44,12 @@ func UnaryServerInterceptor(eng *engine.Engine, options Options) (grpc.UnaryServ
 		return nil, err
 	}
 	i := &interceptor{opt: o}
+	var group func(*call) string
+	if o.MaxKeysPerTenant > 0 {
+		group = func(c *call) string { return c.tenant }
+	}
 	i.receive, err = listener.WrapResult(eng, i.run, listener.Options[*call]{
+		Group: group, MaxPerGroup: o.MaxKeysPerTenant, Clock: o.Clock,
 		ID:          func(c *call) string { return c.id },
 		Fingerprint: func(c *call) string { return c.fingerprint },
 		Scope:       o.Scope, Queue: queue, Window: o.Retention, Lease: o.Lease, FailOpen: o.FailOpen,
@@ -58,6 +63,7 @@ func UnaryServerInterceptor(eng *engine.Engine, options Options) (grpc.UnaryServ
 
 // A call is a unary call with a key on its way to its handler.
 type call struct {
+	tenant      string
 	id          string
 	fingerprint string
 	request     any
@@ -143,7 +149,7 @@ func (i *interceptor) newCall(ctx context.Context, key string, req any, info *gr
 	mac.Write([]byte(strconv.Itoa(len(info.FullMethod)) + ":" + info.FullMethod))
 	mac.Write(body)
 	// an interceptor outside that calls again has the request that the client has sent
-	return &call{id: id, fingerprint: string(mac.Sum(nil)), request: proto.Clone(message), handle: handle}, nil
+	return &call{tenant: tenant, id: id, fingerprint: string(mac.Sum(nil)), request: proto.Clone(message), handle: handle}, nil
 }
 
 var errNoKey = status.Error(codes.InvalidArgument, "the metadata idempotency-key is missing: send a key that is the same for each retry")
@@ -171,6 +177,8 @@ func (i *interceptor) refuse(ctx context.Context, err error) error {
 		return i.unavailable(ctx, "a call with this idempotency-key is in progress", busy.LeaseEnd.Sub(i.opt.Clock()))
 	case errors.Is(err, listener.ErrMismatch):
 		return status.Error(codes.InvalidArgument, "the idempotency-key was used for another call: send a new key")
+	case errors.Is(err, listener.ErrTooMany):
+		return status.Error(codes.ResourceExhausted, "the caller has used too many keys: wait until earlier ones expire")
 	case errors.As(err, &bad):
 		return status.Error(codes.Internal, "the idempotency-key cannot be judged")
 	case errors.Is(err, engine.ErrLeaseLost):
