@@ -224,7 +224,7 @@ func (b *ClaimBatch) leave(cause error) bool {
 		case waited && at < b.decided:
 			b.distrust(r, at, told)
 		case waited, !r.handed:
-		case r.ticket.leave():
+		case r.leave():
 			left = append(left, r)
 			continue
 		default:

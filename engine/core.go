@@ -94,16 +94,8 @@ func (c *core) leave() { c.calls.RUnlock() }
 // now returns the engine's time as records contain it.
 func (c *core) now() time.Time { return c.opt.Clock().UTC() }
 
-// settle waits until everything that a read may have seen so far is durable. Every answer that
-// depends on a read waits for it.
-func (c *core) settle() error {
-	if !c.durable.wait(c.applying.Load()) {
-		return c.Err()
-	}
-	return nil
-}
-
-// settleContext is settle with a context that ends the wait.
+// settleContext waits until everything that a read may have seen so far is durable, or ctx ends. Every
+// answer that depends on a read waits for it.
 func (c *core) settleContext(ctx context.Context) error {
 	return c.settleUpTo(ctx, c.applying.Load())
 }

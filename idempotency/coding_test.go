@@ -58,7 +58,7 @@ func TestReplaysHaveACodingThatTheClientAccepts(t *testing.T) {
 					w.Header().Set("Content-Encoding", c.coding)
 				}
 				w.Header().Set("ETag", `"1"`)
-				w.WriteHeader(201)
+				w.WriteHeader(http.StatusCreated)
 				w.Write(sent)
 			})
 			want(t, do(h, post("k", "")), 201, false)

@@ -14,7 +14,7 @@ func TestCredentialsAreInTheFirstResponseOnlyUnlessTheyAreNamed(t *testing.T) {
 		w.Header().Set("Set-Cookie", "session=1")
 		w.Header()["x-auth-token"] = []string{"2"}
 		w.Header().Set("Location", "/payments/1")
-		w.WriteHeader(201)
+		w.WriteHeader(http.StatusCreated)
 		w.Header().Set(http.TrailerPrefix+"X-Api-Key", "3")
 	}
 	handlers := map[string]http.HandlerFunc{

@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"hash"
 	"io"
 	"maps"
@@ -66,7 +67,7 @@ func bodyFingerprint(r *http.Request, body []byte) []byte {
 func hashParts(h hash.Hash, parts *multipart.Reader) error {
 	for {
 		part, err := parts.NextRawPart()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

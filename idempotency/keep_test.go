@@ -73,7 +73,7 @@ func TestAnAnswerAfterTheContextHasEnded(t *testing.T) {
 func TestAnAnswerBeforeTheContextEndsIsKept(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	wantKept(ctx, t, idempotency.Options{}, func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(404)
+		w.WriteHeader(http.StatusNotFound)
 		cancel()
 	}, 404, true)
 }
@@ -101,7 +101,7 @@ func TestARedirectInsideIsFollowedWithTheSameKey(t *testing.T) {
 		}
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if err != nil || resp.StatusCode != 201 || string(body) != "run 1" {
+		if err != nil || resp.StatusCode != http.StatusCreated || string(body) != "run 1" {
 			t.Errorf("status %d, %q, %v", resp.StatusCode, body, err)
 		}
 	}

@@ -140,10 +140,12 @@ func (e *StatusError) Error() string {
 func (e *StatusError) Unwrap() error { return e.Err }
 
 func (o Options) withDefaults() (Options, error) {
-	if o.Scope == "" {
-		o.Scope = DefaultScope
-	}
+	o.Scope = cmp.Or(o.Scope, DefaultScope)
 	o.Header = http.CanonicalHeaderKey(cmp.Or(o.Header, KeyHeader))
+	o.Retention = cmp.Or(o.Retention, DefaultRetention)
+	o.Lease = cmp.Or(o.Lease, DefaultLease)
+	o.MaxRequestBytes = cmp.Or(o.MaxRequestBytes, DefaultMaxRequestBytes)
+	o.MaxResponseBytes = cmp.Or(o.MaxResponseBytes, DefaultMaxResponseBytes)
 	if o.Keep == nil {
 		o.Keep = keepByDefault
 	}
@@ -152,18 +154,6 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Methods == nil {
 		o.Methods = []string{http.MethodPost, http.MethodPatch}
-	}
-	if o.Retention == 0 {
-		o.Retention = DefaultRetention
-	}
-	if o.Lease == 0 {
-		o.Lease = DefaultLease
-	}
-	if o.MaxRequestBytes == 0 {
-		o.MaxRequestBytes = DefaultMaxRequestBytes
-	}
-	if o.MaxResponseBytes == 0 {
-		o.MaxResponseBytes = DefaultMaxResponseBytes
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now
@@ -174,29 +164,33 @@ func (o Options) withDefaults() (Options, error) {
 	for _, name := range names {
 		o.KeepCredentials = append(o.KeepCredentials, http.CanonicalHeaderKey(name))
 	}
+	return o, o.check()
+}
+
+func (o *Options) check() error {
 	switch {
 	case o.Tenant == nil && !o.SharedKeys:
-		return o, errors.New("idempotency: Options.Tenant is nil: return the authenticated caller of a request, or set Options.SharedKeys if every caller may get the stored responses of all others")
+		return errors.New("idempotency: Options.Tenant is nil: return the authenticated caller of a request, or set Options.SharedKeys if every caller may get the stored responses of all others")
 	case o.Tenant != nil && o.SharedKeys:
-		return o, errors.New("idempotency: Options.Tenant and Options.SharedKeys are set: set one of them")
+		return errors.New("idempotency: Options.Tenant and Options.SharedKeys are set: set one of them")
 	case !isToken(o.Header):
-		return o, fmt.Errorf("idempotency: Options.Header is %q: give the name of a header", o.Header)
+		return fmt.Errorf("idempotency: Options.Header is %q: give the name of a header", o.Header)
 	case o.MaxKeysPerTenant < 0:
-		return o, fmt.Errorf("idempotency: Options.MaxKeysPerTenant is %d: give a number of keys, or 0 for no limit", o.MaxKeysPerTenant)
+		return fmt.Errorf("idempotency: Options.MaxKeysPerTenant is %d: give a number of keys, or 0 for no limit", o.MaxKeysPerTenant)
 	case o.Wait < 0:
-		return o, fmt.Errorf("idempotency: Options.Wait is %v: give 0 or more", o.Wait)
+		return fmt.Errorf("idempotency: Options.Wait is %v: give 0 or more", o.Wait)
 	case len(o.Methods) == 0:
-		return o, errors.New("idempotency: Options.Methods is empty: name the methods that need a key, or nil for POST and PATCH")
+		return errors.New("idempotency: Options.Methods is empty: name the methods that need a key, or nil for POST and PATCH")
 	case slices.ContainsFunc(o.Methods, func(m string) bool { return m == "" || m != strings.ToUpper(m) }):
-		return o, fmt.Errorf("idempotency: Options.Methods is %q: give names in upper case, as requests have them", o.Methods)
+		return fmt.Errorf("idempotency: Options.Methods is %q: give names in upper case, as requests have them", o.Methods)
 	case o.Lease < time.Second || o.Lease > limits.Lease:
-		return o, fmt.Errorf("idempotency: Options.Lease is %v: give 1s to %v", o.Lease, limits.Lease)
+		return fmt.Errorf("idempotency: Options.Lease is %v: give 1s to %v", o.Lease, limits.Lease)
 	case o.MaxRequestBytes < 0:
-		return o, errors.New("idempotency: Options.MaxRequestBytes is negative")
+		return errors.New("idempotency: Options.MaxRequestBytes is negative")
 	case o.MaxResponseBytes < 0 || o.MaxResponseBytes > limits.DataBytes:
-		return o, fmt.Errorf("idempotency: Options.MaxResponseBytes is %d: give 1 to %d", o.MaxResponseBytes, limits.DataBytes)
+		return fmt.Errorf("idempotency: Options.MaxResponseBytes is %d: give 1 to %d", o.MaxResponseBytes, limits.DataBytes)
 	}
-	return o, nil
+	return nil
 }
 
 // checkRetention rejects an invalid window before the first request.

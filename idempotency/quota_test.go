@@ -56,7 +56,7 @@ func TestOnlyKeptKeysCount(t *testing.T) {
 	status := 500
 	ask := limited(t, inMemory(t), time.Now, func(w http.ResponseWriter, r *http.Request) {
 		if status == 0 {
-			_ = idempotency.Update(r.Context(), func(_ *engine.Tx, w http.ResponseWriter) error { w.WriteHeader(202); return nil })
+			_ = idempotency.Update(r.Context(), func(_ *engine.Tx, w http.ResponseWriter) error { w.WriteHeader(http.StatusAccepted); return nil })
 			return
 		}
 		w.WriteHeader(status)

@@ -196,7 +196,7 @@ func TestCheckFollowsItsOwnRenames(t *testing.T) {
 	if err := d.Lock(0); err != nil {
 		t.Fatal(err)
 	}
-	make := func(name string) {
+	create := func(name string) {
 		t.Helper()
 		f, err := d.Create(name)
 		if err != nil {
@@ -206,15 +206,15 @@ func TestCheckFollowsItsOwnRenames(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	make("data")
+	create("data")
 	if err := d.Track("data"); err != nil {
 		t.Fatal(err)
 	}
-	make("new")
+	create("new")
 	if err := errors.Join(d.Rename("new", "data"), d.Check(), d.Rename("data", "moved"), d.Check(), d.Remove("moved"), d.Check()); err != nil {
 		t.Fatal(err)
 	}
-	make("data")
+	create("data")
 	if err := d.Track("data"); err != nil {
 		t.Fatal(err)
 	}
