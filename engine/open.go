@@ -10,7 +10,8 @@ import (
 )
 
 // Open starts an engine on a store. The engine owns the store from then on and closes it; if Open
-// fails, the caller still owns it. When Open returns, the store was checked as far as the store's
+// fails, the caller still owns it. A store that an engine uses already, or that is closed, is refused
+// with storage.ErrInUse. When Open returns, the store was checked as far as the store's
 // own Open says, the filters are loaded or are being rebuilt in the background, and removals that a
 // crash interrupted are being repeated in the background.
 func Open(store storage.Store, options Options) (*Engine, error) {
@@ -21,9 +22,13 @@ func Open(store storage.Store, options Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := store.Acquire(); err != nil {
+		return nil, err
+	}
 	e := newEngine(store, opt)
 	if err := e.load(); err != nil {
 		e.stopWork()
+		store.Release()
 		return nil, err
 	}
 	e.start()

@@ -19,6 +19,7 @@ import (
 type Store struct {
 	// Each part refers to the parts that it needs, and to none that needs it. The exported methods
 	// of embedded parts are methods of the Store.
+	storage.OneEngine
 	core
 	identity
 	reader
@@ -197,6 +198,7 @@ func (s *Store) LastSeq() uint64 { return s.lastSeq }
 // finds something. A store that was not written since it was opened after a clean close already has
 // its record. A second Close returns the result of the first.
 func (s *Store) Close() error {
+	s.Retire()
 	s.closing.Do(func() { s.closed = s.close() })
 	return s.closed
 }

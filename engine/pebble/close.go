@@ -16,6 +16,7 @@ import (
 // Close implements storage.Store. Close also releases the directory of a store that has failed. A
 // second Close returns the result of the first.
 func (s *Store) Close() error {
+	s.Retire()
 	s.closing.Do(func() { s.closed = s.close() })
 	return s.closed
 }

@@ -14,6 +14,7 @@ import (
 type Store struct {
 	// Each part refers to the parts that it needs, and to none that needs it. The exported methods
 	// of embedded parts are methods of the Store.
+	storage.OneEngine
 	core
 	identity
 	reader

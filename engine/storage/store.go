@@ -14,14 +14,20 @@ import (
 //
 // Concurrency: Apply is called by one goroutine at a time; so are Drop, TrimJournal, Reclaim and
 // ReclaimState, each. They run concurrently and must not delay Apply for long. Everything else is
-// called from any number of goroutines, also while those run. Close is called once, when no other
-// call is in progress, and no method after it.
+// called from any number of goroutines, also while those run. Close is called when no other call is
+// in progress. After it only Close is called, which then changes nothing, and Acquire.
 //
 // Errors: a store never ends the process. After a failed write or sync it has failed for good: that call,
 // every wait for an earlier batch that is not yet durable, and every later call that writes return
 // an error that wraps the cause. Damaged bytes give an error that wraps ErrDamaged, never a missing
 // or another value. The store documents what is checked when it is opened, and what at each read.
 type Store interface {
+	// Acquire is called by an engine before any other method, and Release if the engine could not be
+	// opened. Between the two, and after Close, Acquire returns ErrInUse: batches of two engines
+	// would have the same numbers. OneEngine implements both.
+	Acquire() error
+	Release()
+
 	// Identity returns the identity with which the store was created. It never changes while the
 	// store is open.
 	Identity() Identity

@@ -24,6 +24,41 @@ func secondOpenIsErrLocked(e *env) {
 	e.inEveryForm(func() {})
 }
 
+func oneEngineUsesAStore(e *env) {
+	if err := e.s.Acquire(); err != nil {
+		e.Errorf("Acquire: %v", err)
+	}
+	if err := e.s.Acquire(); !errors.Is(err, storage.ErrInUse) {
+		e.Errorf("Acquire again: %v, want ErrInUse", err)
+	}
+	e.s.Release()
+	if err := e.s.Acquire(); err != nil {
+		e.Errorf("Acquire after Release: %v", err)
+	}
+	e.s.Release()
+	s := e.s
+	e.shut()
+	if err := s.Acquire(); !errors.Is(err, storage.ErrInUse) {
+		e.Errorf("Acquire after Close: %v, want ErrInUse", err)
+	}
+	e.open()
+}
+
+func secondCloseIsHarmless(e *env) {
+	e.neighbours()
+	s := e.s
+	e.shut()
+	for range 2 {
+		e.within(e.h.patience, "a second Close", s.Close)
+	}
+	e.open()
+	e.check("after a second Close")
+	e.claims(claim(bucket("a", week), "later", "x"))
+	e.within(e.h.patience, "Close of a store that was opened again", s.Close)
+	e.claims(claim(bucket("a", week), "later still", "x"))
+	e.inEveryForm(func() {})
+}
+
 // closeLeavesNoGoroutine ignores the goroutines that the first store starts for all.
 func closeLeavesNoGoroutine(e *env) {
 	e.neighbours()

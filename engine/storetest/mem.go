@@ -16,6 +16,7 @@ import (
 // waits out of order or called twice, a batch for a dropped bucket, an invalid sidecar name, a call
 // after Close.
 type Mem struct {
+	storage.OneEngine
 	*memory
 	syncs
 	memReader
@@ -55,7 +56,10 @@ func (d *Disk) Open(dir string, identity storage.Identity) (*Mem, error) {
 	}
 	i.open = true
 	m := newMemory(d, dir, i)
-	return &Mem{m, syncs{m}, memReader{m}, memWriter{syncs{m}}, memSidecars{m}, i.contents.lastSeq}, nil
+	return &Mem{
+		memory: m, syncs: syncs{m}, memReader: memReader{m}, memWriter: memWriter{syncs{m}}, memSidecars: memSidecars{m},
+		lastSeq: i.contents.lastSeq,
+	}, nil
 }
 
 func (d *Disk) mustOpen(dir string) *Mem {
@@ -131,6 +135,10 @@ func (m *Mem) Verify(ctx context.Context, report func(problem string)) error {
 
 // Close implements [storage.Store].
 func (m *Mem) Close() error {
+	m.Retire()
+	if m.isClosed() {
+		return nil
+	}
 	err := m.begin(OpClose)
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()
@@ -145,6 +153,12 @@ func (m *Mem) Close() error {
 	m.image.contents = m.history.durable
 	m.image.open = false
 	return err
+}
+
+func (m *Mem) isClosed() bool {
+	m.disk.mu.Lock()
+	defer m.disk.mu.Unlock()
+	return m.closed
 }
 
 // Crash cuts the power: only what is durable survives. It returns the store that is then in the

@@ -50,6 +50,7 @@ type broken struct {
 	readSidecar  func(string, func(io.Reader, int64) error) error
 	backup       func(context.Context, string) error
 	verify       func(context.Context, func(string)) error
+	acquire      func() error
 	close        func() error
 }
 
@@ -58,7 +59,7 @@ func newBroken(m *Mem) *broken {
 		Mem: m, identity: m.Identity, foundSeq: m.LastSeq, apply: m.Apply, claim: m.Claim, state: m.State,
 		scanState: m.ScanState, buckets: m.Buckets, scan: m.Scan, journal: m.Journal, trim: m.TrimJournal, drop: m.Drop,
 		reclaim: m.Reclaim, reclaimState: m.ReclaimState, usage: m.Usage, bucketBytes: m.BucketBytes, writeSidecar: m.WriteSidecar,
-		readSidecar: m.ReadSidecar, backup: m.Backup, verify: m.Verify, close: m.Close,
+		readSidecar: m.ReadSidecar, backup: m.Backup, verify: m.Verify, acquire: m.Acquire, close: m.Close,
 	}
 }
 
@@ -88,6 +89,8 @@ func (s *broken) ReadSidecar(n string, fn func(io.Reader, int64) error) error {
 func (s *broken) Backup(ctx context.Context, dir string) error          { return s.backup(ctx, dir) }
 func (s *broken) Verify(ctx context.Context, report func(string)) error { return s.verify(ctx, report) }
 func (s *broken) Close() error                                          { return s.close() }
+
+func (s *broken) Acquire() error { return s.acquire() }
 
 func (s *broken) locked(f func()) {
 	s.disk.mu.Lock()
@@ -957,6 +960,22 @@ var mutants = []mutant{
 				err = errors.New("resource temporarily unavailable")
 			}
 			return s, err
+		}
+	}},
+	{name: "several engines", caught: "OneEngineUsesAStore", wrap: func(s *broken) {
+		s.acquire = func() error { return nil }
+	}},
+	{name: "acquired after Close", caught: "OneEngineUsesAStore", wrap: func(s *broken) {
+		s.close = func() error { err := s.Mem.Close(); s.Release(); return err }
+	}},
+	{name: "a second Close fails", caught: "SecondCloseIsHarmless", wrap: func(s *broken) {
+		closed := false
+		s.close = func() error {
+			if closed {
+				return errors.New("closed already")
+			}
+			closed = true
+			return s.Mem.Close()
 		}
 	}},
 	{name: "a goroutine outlives the store", caught: "CloseLeavesNoGoroutine", wrap: func(s *broken) { go func() { select {} }() }},

@@ -88,6 +88,8 @@ var checks = []struct {
 
 	// Opening, closing, failing.
 	{"SecondOpenIsErrLocked", secondOpenIsErrLocked},
+	{"OneEngineUsesAStore", oneEngineUsesAStore},
+	{"SecondCloseIsHarmless", secondCloseIsHarmless},
 	{"CloseLeavesNoGoroutine", closeLeavesNoGoroutine},
 	{"NewStoresAreDistinct", newStoresAreDistinct},
 	{"NewerFormatIsRefusedUntouched", newerFormatIsRefused},

@@ -20,6 +20,8 @@ import (
 
 // A Store keeps claims and state in memory and in a log. It implements [storage.Store].
 type Store struct {
+	storage.OneEngine
+
 	dir      *storedir.Dir
 	wrap     func(files) files // of tests
 	fsys     files             // in dir
@@ -34,6 +36,7 @@ type Store struct {
 	written uint64
 	dead    uint64 // bytes of dropped buckets
 	failed  error  // the first failed write or sync
+	closed  bool
 
 	syncing  sync.Mutex // held while the log is synced
 	sidecars sync.Mutex // held while a sidecar is written
@@ -287,9 +290,14 @@ func (s *Store) ReclaimState(ctx context.Context, _ storage.Span) error { return
 
 // Close implements [storage.Store].
 func (s *Store) Close() error {
-	s.mu.RLock()
-	size, failed := s.size, s.failed
-	s.mu.RUnlock()
+	s.Retire()
+	s.mu.Lock()
+	size, failed, closed := s.size, s.failed, s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if closed {
+		return nil
+	}
 	var err error
 	if failed == nil {
 		failed = s.dir.Check()

@@ -16,7 +16,7 @@ import (
 
 // An FS is the part of a file system that sidecars need.
 type FS interface {
-	// Create makes or truncates a file with mode 0600.
+	// Create makes or replaces a file with mode 0600, and follows no link.
 	Create(path string) (File, error)
 	ReadFile(path string) ([]byte, error) // fs.ErrNotExist if absent
 	// Open opens a file for reading and returns its size; fs.ErrNotExist if absent.
@@ -93,9 +93,18 @@ func Unseal(b []byte) ([]byte, error) {
 // OS is the machine's file system.
 type OS struct{}
 
-// Create makes a file that only its owner may read, or empties it.
+// Create makes a file that only its owner may read. A file, or a link, that has the name is removed
+// before.
 func (OS) Create(path string) (File, error) {
-	return os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	for {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if !errors.Is(err, fs.ErrExist) {
+			return f, err
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
 }
 
 // ReadFile is os.ReadFile.

@@ -165,6 +165,24 @@ func TestUnsealFindsEveryFlippedBit(t *testing.T) {
 	}
 }
 
+// Another program may put a link where the temporary file will be.
+func TestWriteFollowsNoLink(t *testing.T) {
+	dir := t.TempDir()
+	victim := filepath.Join(t.TempDir(), "victim")
+	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(victim, filepath.Join(dir, "x"+tmpSuffix)); err != nil {
+		t.Skip(err)
+	}
+	if err := Write(OS{}, dir, "x", text("ours")); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(victim); string(b) != "precious" {
+		t.Errorf("the target of the link contains %q, %v", b, err)
+	}
+}
+
 // Bytes that do not fit are removed: they would fill the disk.
 func TestFailedWriteLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
