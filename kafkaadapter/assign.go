@@ -161,7 +161,7 @@ func (a *assigner) noLonger(lost map[string][]int32) {
 func (a *assigner) assigned(added map[string][]int32) {
 	a.health.joined.Store(true)
 	if a.opt.Hooks.OnAssigned != nil {
-		a.opt.Hooks.OnAssigned(added)
+		a.opt.Hooks.OnAssigned(copied(added))
 	}
 }
 
@@ -172,8 +172,17 @@ func (a *assigner) revoked(lost map[string][]int32) {
 		a.drain(all, a.opt.Timeouts.Drain)
 	}
 	if a.opt.Hooks.OnRevoked != nil && len(lost) > 0 {
-		a.opt.Hooks.OnRevoked(lost)
+		a.opt.Hooks.OnRevoked(copied(lost))
 	}
+}
+
+// copied returns partitions as a hook gets them: the client uses its own further.
+func copied(partitions map[string][]int32) map[string][]int32 {
+	c := make(map[string][]int32, len(partitions))
+	for topic, all := range partitions {
+		c[topic] = slices.Clone(all)
+	}
+	return c
 }
 
 // callRevoked calls OnRevoked for pinned partitions when Run ends. For members of a group, the
@@ -193,7 +202,7 @@ func (a *assigner) callRevoked(all []*partition) {
 func (a *assigner) lost(lost map[string][]int32) {
 	a.health.joined.Store(false)
 	if a.opt.Hooks.OnLost != nil && len(lost) > 0 {
-		defer a.opt.Hooks.OnLost(lost)
+		defer a.opt.Hooks.OnLost(copied(lost))
 	}
 	all := a.parts.take(lost)
 	if len(all) == 0 {

@@ -23,7 +23,12 @@ func (p *partition) handleClaimed(b *batch) (goOn bool) {
 	if len(b.claimed) > 1 && p.route.Concurrency.Handlers > 1 {
 		handle = p.handleSideBySide
 	}
-	return handle(mode, b)
+	goOn = handle(mode, b)
+	if p.backlog.isCut() { // what is left is used by cut
+		<-p.ctx.Done()
+		return false
+	}
+	return goOn
 }
 
 // errExited is the error of an event that is lost because its handler ended its goroutine.
@@ -34,7 +39,7 @@ var errExited = errors.New("hapax: the handler ended its goroutine (runtime.Goex
 func (p *partition) giveBack() {
 	b, rest := p.backlog.rest()
 	if cause := context.Cause(p.ctx); cause != nil && len(rest) > 0 && !p.open.Load() {
-		p.lose(len(rest), rest[0].Record, cause)
+		p.lose(len(rest), rest[0].delivery, cause)
 		rest = nil
 	}
 	p.endBacklog(b, rest)
@@ -46,7 +51,7 @@ func (p *partition) giveBack() {
 // handleInOrder handles the records of a batch one after the other, until all are done or the
 // assignment ends.
 func (p *partition) handleInOrder(mode AtMostOnce, _ *batch) (all bool) {
-	var running *Record
+	var running *delivery
 	defer func() {
 		if running != nil {
 			p.lose(1, running, errExited)
@@ -58,11 +63,11 @@ func (p *partition) handleInOrder(mode AtMostOnce, _ *batch) (all bool) {
 			return true
 		}
 		p.offsets.moved(offset, epoch)
-		r := next.Record
-		running = r
-		err := p.call(p.contextOf(next), r.Record, 0, func(ctx context.Context) error { return mode.Handle(ctx, r) })
+		running = next.delivery
+		rec := p.hands.give(next.delivery)
+		err := p.call(p.contextOf(next, rec), next.Offset, 0, func(ctx context.Context) error { return mode.Handle(ctx, rec) })
 		if running = nil; err != nil {
-			p.lose(1, r, err)
+			p.lose(1, next.delivery, err)
 		}
 	}
 	return false
@@ -77,7 +82,7 @@ func (p *partition) handleSideBySide(mode AtMostOnce, b *batch) (all bool) {
 	errs := make([]error, len(b.claimed))
 	for w.settled < len(b.claimed) {
 		for w.ordered < w.reach() {
-			p.order(w, b.claimed[w.ordered].Record)
+			p.order(w, b.claimed[w.ordered].delivery)
 		}
 		for task, ok := w.next(); ok && task == w.begun && !w.exited && !p.isEnding(); task, ok = w.next() {
 			next, offset, epoch := p.backlog.next()
@@ -86,17 +91,17 @@ func (p *partition) handleSideBySide(mode AtMostOnce, b *batch) (all bool) {
 				break
 			}
 			p.offsets.moved(offset, epoch)
-			r := next.Record
+			rec := p.hands.give(next.delivery)
 			errs[task] = errExited
 			w.begin(task, func(slot int) {
-				errs[task] = p.call(p.contextOf(next), r.Record, slot, func(ctx context.Context) error { return mode.Handle(ctx, r) })
+				errs[task] = p.call(p.contextOf(next, rec), next.Offset, slot, func(ctx context.Context) error { return mode.Handle(ctx, rec) })
 			})
 		}
 		if w.running == 0 {
 			return false
 		}
 		if task := w.await(); errs[task] != nil {
-			p.lose(1, b.claimed[task].Record, errs[task])
+			p.lose(1, b.claimed[task].delivery, errs[task])
 		}
 		w.settle()
 	}
@@ -104,9 +109,9 @@ func (p *partition) handleSideBySide(mode AtMostOnce, b *batch) (all bool) {
 }
 
 // contextOf returns the context of the handler of a record.
-func (p *partition) contextOf(c *claimed) context.Context {
+func (p *partition) contextOf(c *claimed, rec *Record) context.Context {
 	if !c.traced {
 		return p.ctx
 	}
-	return traced(p.ctx, p.c.opt.Telemetry.Propagator, c.Record.Record)
+	return p.traced(rec.Record)
 }

@@ -14,7 +14,7 @@ import (
 // A claimed is a record of AtMostOnce before its handler begins. Its claim is durable, or it is
 // handled without one.
 type claimed struct {
-	*Record
+	*delivery
 	offset int64 // of the record: it is no longer in the processor's caches when its handler begins
 	epoch  int32
 	traced bool // it has a trace context
@@ -45,6 +45,7 @@ type backlog struct {
 	mu    sync.Mutex // guards the rest
 	batch *result    // nil if there is none
 	begun int        // the number of its claimed records that next has returned
+	taken bool       // cut has removed the batch
 }
 
 func (l *backlog) fill(b *result) {
@@ -84,6 +85,21 @@ func (l *backlog) rest() (*result, []claimed) {
 		return nil, nil
 	}
 	return b, b.claimed[l.begun:]
+}
+
+// cut is rest for a goroutine other than that of the partition, which then begins no other batch and
+// leaves the memory of the records alone.
+func (l *backlog) cut() (*result, []claimed) {
+	l.mu.Lock()
+	l.taken = l.batch != nil
+	l.mu.Unlock()
+	return l.rest()
+}
+
+func (l *backlog) isCut() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.taken
 }
 
 // unbegun returns the offset and the epoch of the first record whose handler has not begun. begun
@@ -136,7 +152,7 @@ func (p *partition) takeBack(b *result, rest []claimed) (ok bool) {
 			"events", len(rest), "offset", rest[0].Offset)
 		return true
 	case err != nil:
-		p.lose(len(rest), rest[0].Record, err)
+		p.lose(len(rest), rest[0].delivery, err)
 		return false
 	}
 	p.log.Info("claims of unhandled events were withdrawn", "events", len(rest), "offset", rest[0].Offset)
@@ -146,7 +162,7 @@ func (p *partition) takeBack(b *result, rest []claimed) (ok bool) {
 // rewind restores the offset, the dead letters and the hold in the store to their state before the
 // first of the records.
 func (p *partition) rewind(tx *engine.Tx, b *result, rest []claimed) error {
-	first := rest[0].Record
+	first := rest[0].delivery
 	at := engine.Offset{Next: first.Offset, LeaderEpoch: first.LeaderEpoch, TopicID: b.topicID}
 	if err := tx.SetOffset(p.pos, at); err != nil {
 		return err
@@ -184,7 +200,7 @@ func (b *result) dropLetters(tx *engine.Tx, pos engine.Position, from int64) err
 }
 
 // lose counts and logs events that were claimed but not handled.
-func (p *partition) lose(n int, r *Record, err error) {
+func (p *partition) lose(n int, r *delivery, err error) {
 	p.c.m.lost.WithLabelValues(p.pos.Topic).Add(float64(n))
 	what := "claimed"
 	if r.Verdict != engine.Claimed {

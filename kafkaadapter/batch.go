@@ -37,7 +37,7 @@ type batch struct {
 
 	handling time.Duration
 	claim    engine.Record // of the current record, if it is claimed
-	group    []*Record     // HandleBatch only: to be handled together
+	group    []*delivery   // HandleBatch only: to be handled together
 	notes    []note
 }
 
@@ -106,8 +106,8 @@ func (b *batch) judgeInOrder(recs []*kgo.Record) error {
 // a dead letter were not accepted.
 func (b *batch) identified(s *sighting) {
 	b.tally.identified(s)
-	if s.Record != nil && s.refused != "" {
-		b.notes = append(b.notes, note{rec: s.Record.Record, event: s.Event, verdict: s.Verdict, err: s.refused, policy: "own_id"})
+	if s.delivery != nil && s.refused != "" {
+		b.notes = append(b.notes, note{rec: s.Record, event: s.Event, verdict: s.Verdict, err: s.refused, policy: "own_id"})
 	}
 }
 
@@ -120,7 +120,7 @@ func stops(err error) bool {
 // one claims the event of a record and acts on the verdict. It returns errCut to leave the record
 // to a later batch.
 func (b *batch) one(s *sighting, first bool) error {
-	r, p := s.Record, b.p
+	r, p := s.delivery, b.p
 	rec := r.Record
 	n := b.attemptsAt(rec)
 	if n > 0 && !p.fence.marked.Load() {
@@ -177,7 +177,7 @@ func (b *batch) one(s *sighting, first bool) error {
 
 // tryClaim claims the event of a record, or reopens its dead letter.
 func (b *batch) tryClaim(s *sighting) (res engine.Result, err error) {
-	r := s.Record
+	r := s.delivery
 	if s.replayed {
 		res, err = b.tx.TryReclaim(r.Event, s.generation)
 		r.Reopened = res.Verdict == engine.Claimed && res.Record.Generation > 0
@@ -189,7 +189,7 @@ func (b *batch) tryClaim(s *sighting) (res engine.Result, err error) {
 }
 
 // unidentified decides about a record whose event is unknown because of err.
-func (b *batch) unidentified(r *Record, err error) error {
+func (b *batch) unidentified(r *delivery, err error) error {
 	switch {
 	case errors.Is(err, identify.ErrNoTopicID):
 		return err // not caused by the record
@@ -211,7 +211,7 @@ func (b *batch) attemptsAt(rec *kgo.Record) uint32 {
 // cannotJudge decides about a record for which the engine returned an error. If done is true, the
 // record needs nothing more. If done is false and err is nil, the record is handled without a
 // claim.
-func (b *batch) cannotJudge(r *Record, err error, first bool) (done bool, stop error) {
+func (b *batch) cannotJudge(r *delivery, err error, first bool) (done bool, stop error) {
 	var event *engine.EventError
 	switch {
 	case errors.As(err, &event) && event.Field != "window": // caused by the route, not by the record
@@ -230,10 +230,10 @@ func (b *batch) cannotJudge(r *Record, err error, first bool) (done bool, stop e
 }
 
 // lower keeps the lowest event time of the batch.
-func (b *batch) lower(r *Record) { b.low = min(b.low, r.Event.Time.UnixMilli()) }
+func (b *batch) lower(r *delivery) { b.low = min(b.low, r.Event.Time.UnixMilli()) }
 
 // undecodable applies the route's policy to a record that has no usable id or time.
-func (b *batch) undecodable(r *Record, err error) error {
+func (b *batch) undecodable(r *delivery, err error) error {
 	if b.p.route.Undecodable == Reject {
 		b.reject(r, deadletter.Undecodable, err)
 		return nil
@@ -242,13 +242,13 @@ func (b *batch) undecodable(r *Record, err error) error {
 }
 
 // reject acknowledges a record without handling it.
-func (b *batch) reject(r *Record, why deadletter.Reason, err error) {
+func (b *batch) reject(r *delivery, why deadletter.Reason, err error) {
 	b.tally.reject(why)
 	b.notes = append(b.notes, note{rec: r.Record, event: r.Event, verdict: r.Verdict, err: err, policy: "reject"})
 }
 
 // policy applies the route's policy to a record that is too old or too new.
-func (b *batch) policy(r *Record, policy Policy, why deadletter.Reason, sp engine.Savepoint, n uint32) error {
+func (b *batch) policy(r *delivery, policy Policy, why deadletter.Reason, sp engine.Savepoint, n uint32) error {
 	switch policy {
 	case DeadLetter:
 		b.tally.verdicts[r.Verdict]++
@@ -263,7 +263,7 @@ func (b *batch) policy(r *Record, policy Policy, why deadletter.Reason, sp engin
 }
 
 // mismatched applies the route's policy to a record whose id was claimed with another fingerprint.
-func (b *batch) mismatched(r *Record, claim *engine.Record, sp engine.Savepoint, n uint32) error {
+func (b *batch) mismatched(r *delivery, claim *engine.Record, sp engine.Savepoint, n uint32) error {
 	err := fmt.Errorf("%w: it was claimed at %v by %v", ErrMismatch, claim.FirstSeen, claim.Origin)
 	switch b.p.route.Mismatched {
 	case DeadLetter:
@@ -280,8 +280,7 @@ func (b *batch) mismatched(r *Record, claim *engine.Record, sp engine.Savepoint,
 }
 
 // handle runs the handler inside the transaction, or keeps the record for a later handler.
-func (b *batch) handle(r *Record, sp engine.Savepoint, n uint32) error {
-	r.given = true
+func (b *batch) handle(r *delivery, sp engine.Savepoint, n uint32) error {
 	work, ok := b.p.route.Mode.(Transactional)
 	if !ok {
 		b.noteUnclaimed(r)
@@ -309,14 +308,14 @@ func (b *batch) handle(r *Record, sp engine.Savepoint, n uint32) error {
 		return b.handleFailed(r, sp, r.decoded.err)
 	}
 	if work.HandleBatch != nil {
-		b.retried = n > 0
+		b.retried, r.waits = n > 0, true
 		b.group = append(b.group, r)
 		b.handled(r)
 		return nil
 	}
 	began := time.Since(b.began) // half the cost of time.Now
-	ctx := traced(b.p.ctx, b.p.c.opt.Telemetry.Propagator, r.Record)
-	err := b.p.call(ctx, r.Record, r.slot, func(ctx context.Context) error { return work.Handle(ctx, b.tx, r) })
+	rec := b.p.hands.give(r)
+	err := b.p.call(b.p.traced(rec.Record), r.Offset, r.slot, func(ctx context.Context) error { return work.Handle(ctx, b.tx, rec) })
 	b.handling += time.Since(b.began) - began
 	if err != nil {
 		return b.handleFailed(r, sp, err)
@@ -326,13 +325,14 @@ func (b *batch) handle(r *Record, sp engine.Savepoint, n uint32) error {
 }
 
 // keep adds a record whose handler runs after the commit.
-func (b *batch) keep(r *Record) {
+func (b *batch) keep(r *delivery) {
+	r.waits = true
 	traced := isTraced(b.p.c.opt.Telemetry.Propagator, r.Record)
 	b.claimed = append(b.claimed, claimed{r, r.Offset, r.LeaderEpoch, traced, b.claim, b.tally})
 }
 
 // handleFailed decides how to continue after an error of the application.
-func (b *batch) handleFailed(r *Record, sp engine.Savepoint, err error) error {
+func (b *batch) handleFailed(r *delivery, sp engine.Savepoint, err error) error {
 	if b.p.ctx.Err() != nil {
 		return context.Cause(b.p.ctx)
 	}
@@ -340,20 +340,20 @@ func (b *batch) handleFailed(r *Record, sp engine.Savepoint, err error) error {
 }
 
 // handled counts a record whose handling is part of the batch.
-func (b *batch) handled(r *Record) {
+func (b *batch) handled(r *delivery) {
 	b.noteUnclaimed(r)
 	b.tally.handled(r)
 }
 
 // noteUnclaimed records that a record is handled without a claim.
-func (b *batch) noteUnclaimed(r *Record) {
+func (b *batch) noteUnclaimed(r *delivery) {
 	if r.Verdict != engine.Claimed {
 		b.notes = append(b.notes, note{rec: r.Record, event: r.Event, verdict: r.Verdict, err: r.unjudged, policy: "process"})
 	}
 }
 
 // undone rolls back a record that has failed, and decides how to continue.
-func (b *batch) undone(r *Record, sp engine.Savepoint, err error) error {
+func (b *batch) undone(r *delivery, sp engine.Savepoint, err error) error {
 	if err := b.tx.RollbackTo(sp); err != nil {
 		return err // a conflict, or the engine has ended: not caused by the handler
 	}
@@ -368,7 +368,7 @@ func (b *batch) undone(r *Record, sp engine.Savepoint, err error) error {
 }
 
 // attempted counts a failed attempt at the record after the prefix.
-func (b *batch) attempted(r *Record, err error) error {
+func (b *batch) attempted(r *delivery, err error) error {
 	b.failed = err
 	n := uint32(r.Attempt)
 	if errors.As(err, new(*permanentError)) {

@@ -126,7 +126,7 @@ func (c *Consumer) setPaused(paused bool, topic string, partitions []int32) erro
 func (c *Consumer) Stopped() (all []*StopError) {
 	for _, p := range c.parts.all() {
 		if e := p.status().stop; e != nil {
-			all = append(all, e)
+			all = append(all, e.copy())
 		}
 	}
 	return all

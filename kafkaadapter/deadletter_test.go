@@ -141,7 +141,7 @@ func TestPartitionStopsUntilTheDeadLetterIsPublished(t *testing.T) {
 	if e.Partition != 0 || e.Reason != "dead_letter" || !errors.Is(e, ErrDeadLetter) {
 		t.Errorf("stopped: %v", e)
 	}
-	if all := m.Stopped(); len(all) != 1 || all[0] != e {
+	if all := m.Stopped(); len(all) != 1 || *all[0] != *e {
 		t.Errorf("Stopped tells %v", all)
 	}
 	m.counts(t, 1, "partition_stopped", "0", "dead_letter")

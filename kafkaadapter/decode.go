@@ -6,17 +6,17 @@ import (
 )
 
 // decode calls Transactional.Decode for a record, if it is set and was not called for it before.
-func decode(p *partition, rec *Record) error {
+func decode(p *partition, d *delivery) error {
 	work, _ := p.route.Mode.(Transactional)
-	if work.Decode == nil || rec.decoded.done {
-		return rec.decoded.err
+	if work.Decode == nil || d.decoded.done {
+		return d.decoded.err
 	}
-	ctx := traced(p.ctx, p.c.opt.Telemetry.Propagator, rec.Record)
-	err := p.call(ctx, rec.Record, rec.slot, func(ctx context.Context) (err error) {
-		rec.decoded.value, err = work.Decode(ctx, rec.Record)
+	rec := p.hands.give(d)
+	err := p.call(p.traced(rec.Record), d.Offset, d.slot, func(ctx context.Context) (err error) {
+		d.decoded.value, err = work.Decode(ctx, rec.Record)
 		return err
 	})
-	rec.decoded.err, rec.decoded.done = err, true
+	d.decoded.err, d.decoded.done = err, true
 	return err
 }
 
@@ -27,7 +27,7 @@ func decodeNew(p *partition, some []sighting, claimed []bool, limit time.Duratio
 	began := time.Now()
 	for i := range some {
 		s := &some[i]
-		if s.Record == nil {
+		if s.delivery == nil {
 			continue
 		}
 		if s.isExpected() {
@@ -42,7 +42,7 @@ func decodeNew(p *partition, some []sighting, claimed []bool, limit time.Duratio
 		if took > limit || p.isEnding() {
 			break
 		}
-		_ = decode(p, s.Record) // an error counts when the record is handled
+		_ = decode(p, s.delivery) // an error counts when the record is handled
 		took = time.Since(began)
 	}
 	return took

@@ -271,6 +271,7 @@
 //	gap.go          makes sure that no record before it is missing
 //	lookahead.go    identifies it and reads the filters, some records at a time; decode.go decodes it
 //	batch.go        judges it in a transaction; parts.go does that in parallel, pool.go keeps the order of keys
+//	hands.go        makes the copy that the application's functions get
 //	handlers.go     calls its handler; handlebatch.go hands several records to HandleBatch
 //	letters.go      makes a dead letter of it if it cannot be handled
 //	batchwrites.go  puts the next offset, attempts, dead letters and the hold into the transaction

@@ -133,6 +133,16 @@ func (e *StopError) Error() string {
 
 func (e *StopError) Unwrap() error { return e.Err }
 
+// copy returns a copy for the application.
+func (e *StopError) copy() *StopError {
+	c := *e
+	if at, ok := any(e.Err).(*PositionError); ok {
+		own := *at
+		c.Err = &own
+	}
+	return &c
+}
+
 // Permanent marks a handler's error as permanent: the record becomes a dead letter at once, without
 // further attempts.
 func Permanent(err error) error {

@@ -142,24 +142,35 @@ func (f *fence) mark(ctx context.Context, rec *kgo.Record, limit uint64) error {
 // leave ends the ownership when the goroutine ends normally. An attempt that was stored but did not
 // begin is removed. An attempt that was cut off remains, because this owner can no longer commit.
 func (f *fence) leave(ctx context.Context, log *slog.Logger) {
-	if f.marked.Load() {
-		if err := f.unmark(ctx); err != nil && !isEnd(err) {
-			log.Warn("an attempt that did not begin could not be removed and still counts", "offset", f.tries.offset, "error", err)
-		}
+	if err := f.unmark(ctx); err != nil && !isEnd(err) {
+		log.Warn("an attempt that did not begin could not be removed and still counts", "offset", f.tries.offset, "error", err)
 	}
 	if err := f.release(); err != nil {
 		log.Error("releasing a partition in the store failed", "error", err)
 	}
 }
 
+// unmark removes the stored attempt at the next record, if there is one, because no handler runs: a
+// failed attempt is counted anew with its batch.
 func (f *fence) unmark(ctx context.Context) error {
-	tries := attempts{offset: f.tries.offset, n: f.tries.n - 1}
-	return f.eng().Update(ctx, func(tx *engine.Tx) error {
+	if !f.marked.Load() {
+		return nil
+	}
+	tries := attempts{}
+	if f.tries.n > 1 {
+		tries = attempts{offset: f.tries.offset, n: f.tries.n - 1}
+	}
+	err := f.eng().Update(ctx, func(tx *engine.Tx) error {
 		if err := f.check(tx); err != nil {
 			return err
 		}
 		return f.putTries(tx, tries)
 	}, engine.Retries(100))
+	if err == nil {
+		f.marked.Store(false)
+		f.tries = tries
+	}
+	return err
 }
 
 // readTries reads the attempts at the next record, without an attempt that was stored but did not

@@ -39,9 +39,13 @@ func (b *batch) handleGroup() error {
 	if len(group) == 0 {
 		return nil
 	}
+	recs := make([]*Record, len(group))
+	for i, d := range group {
+		recs[i] = p.hands.give(d)
+	}
 	began := time.Since(b.began)
-	err := p.call(p.ctx, group[0].Record, 0, func(ctx context.Context) error {
-		return p.route.Mode.(Transactional).HandleBatch(ctx, b.tx, group)
+	err := p.call(p.ctx, group[0].Offset, 0, func(ctx context.Context) error {
+		return p.route.Mode.(Transactional).HandleBatch(ctx, b.tx, recs)
 	})
 	b.handling += time.Since(b.began) - began
 	switch {

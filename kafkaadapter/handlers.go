@@ -7,17 +7,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/hapax-dev/hapax/engine"
 )
 
 // handlers calls the application's handlers for a partition, and measures how long they run.
 type handlers struct {
-	limit   time.Duration              // of one call: Route.HandlerTimeout
-	batchAt atomic.Int64               // when the current batch or its handlers began, Unix nanoseconds; 0 between batches
-	running atomic.Pointer[kgo.Record] // the record handled last, for messages
-	ends    []atomic.Int64             // when the contexts of running handlers end, by slot, Unix nanoseconds; 0 if that is not bounded
+	hands   hands
+	limit   time.Duration  // of one call: Route.HandlerTimeout
+	batchAt atomic.Int64   // when the current batch or its handlers began, Unix nanoseconds; 0 between batches
+	running atomic.Int64   // the offset of the record handled last, -1 before the first; for messages
+	ends    []atomic.Int64 // when the contexts of running handlers end, by slot, Unix nanoseconds; 0 if that is not bounded
 }
 
 // under records the start of a batch or of its handlers. Call the returned func when done.
@@ -46,10 +45,10 @@ func (h *handlers) overdue() (most time.Duration) {
 	return most
 }
 
-// call runs the handler of a record, or of several beginning with it. It returns a panic as an
+// call runs the handler of the record at an offset, or of several beginning with it. It returns a panic as an
 // error, also one of the methods of the handler's error, such as that of a nil pointer.
-func (h *handlers) call(ctx context.Context, rec *kgo.Record, slot int, fn func(ctx context.Context) error) (err error) {
-	h.running.Store(rec)
+func (h *handlers) call(ctx context.Context, offset int64, slot int, fn func(ctx context.Context) error) (err error) {
+	h.running.Store(offset)
 	defer func() {
 		if v := recover(); v != nil {
 			err = &PanicError{v, debug.Stack()}

@@ -39,7 +39,7 @@ func (c *Consumer) Ready() error {
 	for _, p := range c.parts.all() {
 		switch s := p.status(); {
 		case s.stop != nil:
-			all = append(all, s.stop)
+			all = append(all, s.stop.copy())
 		case s.state == ended:
 			all = append(all, fmt.Errorf("%s is not read any more", p.tp()))
 		case s.state < publishing:

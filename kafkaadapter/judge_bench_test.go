@@ -108,7 +108,16 @@ func judging(b testing.TB, observer engine.Observer) (judge func(), records int)
 			{Key: "event_time", Value: time.Now().UTC().AppendFormat(nil, time.RFC3339Nano)},
 		}}
 	}
+	var fetched []kgo.Record
+	size := int64(0)
+	for _, rec := range recs {
+		fetched, size = append(fetched, *rec), size+recordBytes(rec)
+	}
 	return func() {
+		for i, rec := range recs {
+			*rec = fetched[i]
+		}
+		p.hands.begin(size)
 		err := eng.Update(b.Context(), func(tx *engine.Tx) error {
 			o := &batch{p: p.reading, tx: tx, result: result{epoch: -1}, began: time.Now(), low: math.MaxInt64}
 			if err := o.judge(recs, nil); err != nil {

@@ -17,7 +17,7 @@ const maxStoredLetter = limits.TxBytes - 1<<20
 // deadLetter turns a record into a dead letter. The dead letter, the claim marked as dead-lettered,
 // and the next offset commit in one batch. The next batch begins when the broker has acknowledged
 // all dead letters of this one.
-func (b *batch) deadLetter(r *Record, why deadletter.Reason, cause error, claimed bool) error {
+func (b *batch) deadLetter(r *delivery, why deadletter.Reason, cause error, claimed bool) error {
 	f := deadletter.Failure{Reason: why, Err: cause, Attempts: b.attemptsAt(r.Record), Event: r.identity(), Claimed: claimed}
 	if claimed {
 		rec, err := b.tx.DeadLetter(r.Event)
@@ -28,6 +28,7 @@ func (b *batch) deadLetter(r *Record, why deadletter.Reason, cause error, claime
 	}
 	o := b.p.route.DeadLetters
 	letter := b.p.issuer.Letter(r.Record, r.replay, f, o.Headers)
+	new(buffer).keep(letter) // it outlasts the records of the batch
 	if !o.StopTooLarge {
 		letter = deadletter.Shorten(letter, maxStoredLetter)
 	}

@@ -23,7 +23,7 @@ func (r *reading) look(tx *engine.Tx, recs []*kgo.Record, next int64) (handling 
 	fresh := false
 	for i, rec := range recs {
 		s := &r.ahead[i]
-		r.spareRecord(s.Record)
+		r.recycle(s.delivery)
 		if *s = (sighting{}); isControl(rec) || rec.Offset < next {
 			continue
 		}
@@ -89,7 +89,7 @@ type earlySightings struct {
 
 // take moves the sighting of a record to s, if it is the next one.
 func (e *earlySightings) take(rec *kgo.Record, s *sighting) bool {
-	if e.next == len(e.all) || e.all[e.next].Record.Record != rec {
+	if e.next == len(e.all) || e.all[e.next].Record != rec {
 		return false
 	}
 	*s, e.all[e.next] = e.all[e.next], sighting{}
@@ -100,7 +100,7 @@ func (e *earlySightings) take(rec *kgo.Record, s *sighting) bool {
 // reset recycles the records that were not taken.
 func (e *earlySightings) reset(p *lookout) {
 	for i := range e.all[e.next:] {
-		p.spareRecord(e.all[e.next+i].Record)
+		p.recycle(e.all[e.next+i].delivery)
 	}
 	clear(e.all)
 	clear(e.events)
@@ -113,34 +113,56 @@ type lookout struct {
 	touched byte           // keeps the compiler from removing touch
 	ahead   [lookAhead]sighting
 	events  []engine.Event // of those ahead
-	spare   []*Record      // see newRecord
+	unused  []*delivery    // see deliver
+	waiting []*delivery    // for their handlers, or handled
 }
 
-// newRecord returns a Record for rec. Records are allocated a few at a time.
-func (p *lookout) newRecord(rec *kgo.Record) *Record {
-	if len(p.spare) == 0 {
-		made := make([]Record, lookAhead)
+// deliver returns a delivery of rec. Deliveries are allocated a few at a time.
+func (p *lookout) deliver(rec *kgo.Record) *delivery {
+	if len(p.unused) == 0 {
+		made := make([]delivery, lookAhead)
 		for i := range made {
-			p.spare = append(p.spare, &made[i])
+			p.unused = append(p.unused, &made[i])
 		}
 	}
-	r := p.spare[len(p.spare)-1]
-	p.spare = p.spare[:len(p.spare)-1]
-	r.Record, r.Attempt = rec, 1
-	return r
+	d := p.unused[len(p.unused)-1]
+	p.unused = p.unused[:len(p.unused)-1]
+	d.Record, d.Attempt = rec, 1
+	return d
 }
 
-// spareRecord recycles a record, unless it was passed to a handler, which may keep it.
-func (p *lookout) spareRecord(r *Record) {
-	if r != nil && !r.given {
-		*r = Record{}
-		p.spare = append(p.spare, r)
+// recycle makes a delivery available again, or if it waits for its handler, with the next records.
+func (p *lookout) recycle(d *delivery) {
+	switch {
+	case d == nil:
+	case d.waits:
+		p.waiting = append(p.waiting, d)
+	default:
+		*d = delivery{}
+		p.unused = append(p.unused, d)
+	}
+}
+
+// recycleAll recycles the deliveries that have waited.
+func (p *lookout) recycleAll() {
+	for _, d := range p.waiting {
+		d.waits = false
+		p.recycle(d)
+	}
+	clear(p.waiting)
+	p.waiting = p.waiting[:0]
+}
+
+// trim frees memory while there are no records.
+func (p *lookout) trim() {
+	if len(p.unused) > lookAhead {
+		p.unused, p.waiting = append([]*delivery(nil), p.unused[:lookAhead]...), nil
 	}
 }
 
 // sight identifies a record.
 func (r *reading) sight(rec *kgo.Record) sighting {
-	s := sighting{Record: r.newRecord(rec)}
+	s := sighting{delivery: r.deliver(rec)}
 	s.err = r.identify(&s)
 	return s
 }
@@ -148,15 +170,18 @@ func (r *reading) sight(rec *kgo.Record) sighting {
 // identify finds the event of a record: the original event for the replay of a dead letter whose
 // event was claimed, otherwise by the route's rules.
 func (r *reading) identify(s *sighting) error {
-	rec, route := s.Record, r.route
-	rec.Event.Scope, rec.Event.Window = route.Scope, route.Window
-	rec.Event.Origin = engine.Origin{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset}
-	id, err := identityOf(r, rec.Record)
+	d, route := s.delivery, r.route
+	d.Event.Scope, d.Event.Window = route.Scope, route.Window
+	d.Event.Origin = engine.Origin{Topic: d.Topic, Partition: d.Partition, Offset: d.Offset}
+	id, err := identityOf(r, d)
 	if isTransient(err) || errors.Is(err, identify.ErrNoTopicID) {
 		return err
 	}
-	rec.replay, s.refused = r.issuer.Replay(rec.Record, id)
-	switch rep := rec.replay; {
+	if d.replay, s.refused = r.issuer.Replay(d.Record, id); d.replay != nil {
+		r.hands.give(d) // the replay shares memory with the adapter's copy
+		d.replay, s.refused = r.issuer.Replay(d.Record, id)
+	}
+	switch rep := d.replay; {
 	case rep == nil:
 	case rep.Claimed:
 		id, err = rep.Event, nil
@@ -167,14 +192,16 @@ func (r *reading) identify(s *sighting) error {
 	}
 	if err == nil {
 		s.badTimes = id.BadTimes
-		rec.idRule, rec.timeRule = id.IDRule, id.TimeRule
-		rec.Event.ID, rec.Event.Time, rec.Event.ApproximateTime = id.ID, id.Time, id.ApproximateTime
-		if !s.replayed {
-			rec.Event.Fingerprint, err = route.fingerprint(rec.Record)
+		d.idRule, d.timeRule = id.IDRule, id.TimeRule
+		d.Event.ID, d.Event.Time, d.Event.ApproximateTime = r.hands.own().bytes(id.ID), id.Time, id.ApproximateTime
+		if !s.replayed && route.Fingerprint != nil {
+			lent := new(kgo.Record)
+			r.hands.lend(d.Record, lent)
+			d.Event.Fingerprint, err = route.fingerprint(lent)
 		}
 	}
-	if rec.replay != nil || len(rec.Value) == 0 { // otherwise the record was derived from a replay
-		if incomplete := deadletter.Incomplete(rec.Record); incomplete != nil {
+	if d.replay != nil || len(d.Value) == 0 { // otherwise the record was derived from a replay
+		if incomplete := deadletter.Incomplete(d.Record); incomplete != nil {
 			return incomplete
 		}
 	}
@@ -182,13 +209,15 @@ func (r *reading) identify(s *sighting) error {
 }
 
 // identityOf returns the identity of a record by the route's rules.
-func identityOf(r *reading, rec *kgo.Record) (identify.Identity, error) {
-	if topic := r.issuer.TopicOf(rec); topic != rec.Topic {
-		moved := *rec
-		moved.Topic = topic
-		rec = &moved
+func identityOf(r *reading, d *delivery) (identify.Identity, error) {
+	topic := r.issuer.TopicOf(d.Record)
+	if topic == d.Topic {
+		return r.rules.Of(d.Record, r.topicID)
 	}
-	return r.route.Identify.Of(rec, r.topicID)
+	r.hands.give(d) // moved shares memory with the adapter's copy
+	moved := *d.Record
+	moved.Topic = topic
+	return r.rules.Of(&moved, r.topicID)
 }
 
 // touch reads a few bytes of the headers and values of all records. The records were decoded a

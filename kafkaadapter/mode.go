@@ -60,7 +60,7 @@ type Transactional struct {
 	// Transient may mark it, and Route.HandlerTimeout bounds each call.
 	Decode func(ctx context.Context, rec *kgo.Record) (any, error)
 	// MaxAttempts is the number of attempts for each record, 1 or more. A process that dies in a
-	// handler counts as an attempt. Required.
+	// handler counts as an attempt; one that dies while the partition waits does not. Required.
 	MaxAttempts int
 }
 

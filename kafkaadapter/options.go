@@ -105,8 +105,9 @@ type Batching struct {
 	// handler to the start of the last. 0 = DefaultBatchTime.
 	BatchTime time.Duration
 	// MaxBufferedBytes bounds the memory of fetched records that are not handled yet, of all
-	// partitions together. One half is for records that wait for handlers; a partition that has
-	// used its share is paused. The other half is for the fetches of the client, counted in
+	// partitions together. One half is for records that wait for handlers, and for the copies
+	// of those in progress that dead letters and further attempts are made from; a partition that
+	// has used its share is paused. The other half is for the fetches of the client, counted in
 	// compressed form. A single larger batch can exceed the bound. kgo.FetchMaxBytes and
 	// kgo.MaxConcurrentFetches in Options.Client take precedence. 0 = DefaultMaxBufferedBytes.
 	MaxBufferedBytes int64
@@ -176,6 +177,7 @@ func defaulted[T comparable](field *T, value T) {
 func (o *Options) complete() {
 	o.Routes = slices.Clone(o.Routes)
 	for i := range o.Routes {
+		o.Routes[i] = o.Routes[i].clone()
 		defaulted(&o.Routes[i].Scope, o.Group)
 		o.Routes[i].complete()
 		defaulted(&o.Routes[i].AllowedLateness, DefaultAllowedLateness)

@@ -71,6 +71,7 @@ func newPartition(c *shared, all *assignments, tp topicPartition, committed *com
 		fetchAt:   at,
 	}
 	p.fence = newFence(p.engine, pos)
+	p.running.Store(-1)
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	p.ending, p.end = context.WithCancel(p.ctx)
 	return p
@@ -135,13 +136,13 @@ func (p *partition) cut(waited time.Duration) {
 	var b *result
 	var rest []claimed // AtMostOnce: only the running handler has begun
 	if inOrder {
-		b, rest = p.backlog.rest()
+		b, rest = p.backlog.cut()
 	}
 	p.cancel(ErrFenced)
 	if inOrder {
 		args := []any{"waited", waited, "hint", "handlers have to end, or to watch their context, within the timeout"}
-		if rec := p.running.Load(); rec != nil {
-			args = append(args, "offset", rec.Offset)
+		if offset := p.running.Load(); offset >= 0 {
+			args = append(args, "offset", offset)
 		}
 		p.log.Error("a handler still runs, or Decode; its work is dropped, and the record is handled again by the next owner", args...)
 		p.c.m.fenced.WithLabelValues(p.pos.Topic).Inc()

@@ -38,6 +38,9 @@ func (b *batch) judgeInParts(recs []*kgo.Record) error {
 	defer func() {
 		r.drain() // handlers that still run use the transaction
 		b.handling = time.Since(b.began)
+		for i := range r.tasks {
+			b.p.recycle(r.tasks[i].delivery)
+		}
 	}()
 	for r.settled < len(recs) {
 		if r.states[r.settled] == taskFinished {
@@ -82,17 +85,19 @@ func (r *partRun) identify(task int) {
 	t, p := &r.tasks[task], r.b.p
 	if isControl(r.recs[task]) || r.recs[task].Offset < r.b.next {
 		t.skip = true
-		r.order(nil)
+		r.order(nil, nil)
 		r.states[task] = taskFinished
 		return
 	}
 	r.sight(task)
-	p.order(r.pool, t.Record)
+	p.order(r.pool, t.delivery)
 }
 
 func (r *partRun) sight(task int) {
 	t := &r.tasks[task]
-	t.sighting = r.b.p.sight(r.recs[task])
+	if t.sighting = r.b.p.sight(r.recs[task]); t.err == nil {
+		r.b.p.hands.give(t.delivery) // its handler has another goroutine
+	}
 }
 
 // start begins the part of a record, and judges it there in a goroutine.
@@ -149,7 +154,7 @@ func (r *partRun) settle() (more bool, err error) {
 			// own
 			return false, nil
 		}
-		_ = b.attempted(t.Record, err)
+		_ = b.attempted(t.delivery, err)
 		return false, nil
 	case err != nil:
 		return false, err

@@ -55,8 +55,12 @@ func newPool(route *Route, tasks int) *pool {
 }
 
 // order gives the next record its place in the pool.
-func (p *partition) order(w *pool, r *Record) {
-	if !w.order(r) {
+func (p *partition) order(w *pool, r *delivery) {
+	var rec *Record
+	if r != nil && w.route.Concurrency.Key != nil && len(r.Event.ID) > 0 {
+		rec = p.hands.give(r)
+	}
+	if !w.order(r, rec) {
 		p.c.throttled(p.log.Error, "Concurrency.Key panicked; its record is handled alone", p.tp(), "offset", r.Offset)
 	}
 }
@@ -64,10 +68,10 @@ func (p *partition) order(w *pool, r *Record) {
 // reach is the end of the tasks that the window allows to begin.
 func (w *pool) reach() int { return min(w.settled+w.route.Concurrency.window(), len(w.states)) }
 
-// order puts the next task after those with its key or its event. A record without an event is not
-// handled, and waits for no other. It reports false if the application's function for the key
+// order puts the next task after those with its key or its event; rec is for Concurrency.Key. A
+// record without an event is not handled, and waits for no other. It reports false if the application's function for the key
 // panicked: the task then runs alone.
-func (w *pool) order(r *Record) (ok bool) {
+func (w *pool) order(r *delivery, rec *Record) (ok bool) {
 	task := w.ordered
 	w.ordered++
 	after := w.barrier
@@ -75,7 +79,7 @@ func (w *pool) order(r *Record) (ok bool) {
 		w.after = append(w.after, after)
 		return true
 	}
-	key, ok := w.key(r)
+	key, ok := w.key(r, rec)
 	switch {
 	case !ok:
 		w.barrier, after = task, task-1
@@ -96,7 +100,7 @@ func behind(last map[string]int, name []byte, task int) int {
 	return before
 }
 
-func (w *pool) key(r *Record) (key []byte, ok bool) {
+func (w *pool) key(r *delivery, rec *Record) (key []byte, ok bool) {
 	if w.route.Concurrency.Key == nil {
 		return r.Key, true
 	}
@@ -105,7 +109,7 @@ func (w *pool) key(r *Record) (key []byte, ok bool) {
 			key, ok = nil, false
 		}
 	}()
-	return w.route.Concurrency.Key(r), true
+	return w.route.Concurrency.Key(rec), true
 }
 
 // next returns a task that can begin now, and false if there is none.

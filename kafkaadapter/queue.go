@@ -17,7 +17,7 @@ type queue struct {
 	open   bool
 	recs   [][]*kgo.Record
 	n      int
-	bytes  int64 // of the records in the queue and of those that were popped last
+	bytes  int64 // of the records in the queue and of those that were popped last, with their copies
 	popped int64 // of the popped ones
 	// the offset after the last record that was pushed; at first, the offset at which reading
 	// begins
@@ -43,6 +43,13 @@ func recordBytes(r *kgo.Record) int64 {
 		n += 48 + len(r.Headers[i].Key) + len(r.Headers[i].Value)
 	}
 	return int64(n)
+}
+
+// poppedBytes returns the size of the records that were popped last, without their copies.
+func (q *queue) poppedBytes() int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.popped / 2
 }
 
 func (q *queue) nudge() {
@@ -116,7 +123,9 @@ func (q *queue) pop(dst []*kgo.Record, n int, limit capacity) (recs []*kgo.Recor
 		head := q.recs[0]
 		k := 0
 		for k < min(n-len(dst), len(head)) && q.popped < limit.bytes/2 {
-			q.popped += recordBytes(head[k])
+			n := recordBytes(head[k])
+			q.popped += 2 * n // with the copy of which hands tells
+			q.bytes += n
 			k++
 		}
 		dst = append(dst, head[:k]...)

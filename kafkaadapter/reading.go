@@ -9,6 +9,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
 // firstWidth is the number of records in the first batch of an assignment.
@@ -21,6 +22,7 @@ type reading struct {
 	ask    requests
 	lane   *engine.LaneMember // its batches take turns with those of partitions that share keys with it
 	issuer deadletter.Issuer  // of the partition's dead letters
+	rules  identify.Rules     // of the route
 
 	topicID [16]byte
 	next    int64 // the store's offset
@@ -57,6 +59,7 @@ func newReading(p *partition, ask requests) *reading {
 		partition: p, ask: ask, retries: backoff.NewExponentialBackOff(),
 		size: batchSize{n: max(min(firstWidth, most), least), least: least, most: most, aim: opt.Batching.BatchTime},
 	}
+	r.rules = p.hands.rules(p.route.Identify)
 	r.retries.InitialInterval, r.retries.MaxInterval = opt.Timeouts.Backoff.Min, opt.Timeouts.Backoff.Max
 	if l, _ := p.c.links.get(); l != nil {
 		r.attach(l)

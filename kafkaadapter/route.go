@@ -92,7 +92,8 @@ type Concurrency struct {
 	// ones, each with its writes in memory: at most limits.TxBytes for a record.
 	Handlers int
 	// Key returns the key of a record; it is called from one goroutine for each partition, before
-	// the record is judged. nil: the key that it has in Kafka. Records for which it returns nil
+	// the record is judged. nil: the key that it has in Kafka. It must not change the record, which is
+	// the one that the handler gets. Records for which it returns nil
 	// have no order among one another; an empty key is one. A record for which it panics is handled
 	// alone, after all before it.
 	Key func(*Record) []byte
@@ -225,6 +226,17 @@ func (r *Route) checkConcurrency(name string) error {
 		return fmt.Errorf("%w: %s has Concurrency and HandleBatch: set Handle, or leave Concurrency out", ErrOption, name)
 	}
 	return nil
+}
+
+// clone returns the route without memory that the application may change.
+func (r Route) clone() Route {
+	r.Topics, r.Identify.IDHeaders, r.Identify.TimeHeaders = slices.Clone(r.Topics), slices.Clone(r.Identify.IDHeaders), slices.Clone(r.Identify.TimeHeaders)
+	if r.DeadLetters != nil {
+		letters := *r.DeadLetters
+		letters.RetryTopics = slices.Clone(letters.RetryTopics)
+		r.DeadLetters = &letters
+	}
+	return r
 }
 
 // complete sets the policies that have a default for the mode.

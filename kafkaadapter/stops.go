@@ -39,7 +39,7 @@ func (r *reading) report(reason string, err error, nextTry time.Time) {
 	r.c.m.stops.WithLabelValues(r.pos.Topic, reason).Inc()
 	r.log.Error("partition stopped", "reason", reason, "error", err)
 	if r.c.opt.Hooks.OnStop != nil {
-		r.c.opt.Hooks.OnStop(e)
+		r.c.opt.Hooks.OnStop(e.copy())
 	}
 }
 

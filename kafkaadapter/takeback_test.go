@@ -388,18 +388,44 @@ func TestNextBatchUsesTheMemoryOfADoneBatchOnly(t *testing.T) {
 	}
 	done := commit("a")
 	memory := &done.claimed[0]
-	if !p.handleClaimed(done) || memory.Record != nil {
-		t.Errorf("a record that was handled is kept: %v", memory.Record)
+	if !p.handleClaimed(done) || memory.delivery != nil {
+		t.Errorf("a record that was handled is kept: %v", memory.delivery)
 	}
 	cut := commit("b")
 	if &cut.claimed[0] != memory {
 		t.Error("the second batch has memory of its own")
 	}
 	p.backlog.fill(&cut.result)
-	_, rest := p.backlog.rest()
+	_, rest := p.backlog.cut()
 	p.giveBack() // as at the end of its handlers
 	commit("c")
 	if len(rest) != 1 || string(rest[0].Event.ID) != "b" {
 		t.Errorf("the record to withdraw was replaced: %v", rest)
+	}
+}
+
+// The goroutine of a partition that is cut off takes no other records: it would reuse the memory of
+// those whose claims another goroutine withdraws.
+func TestPartitionThatIsCutOffTakesNoOtherRecords(t *testing.T) {
+	r := newRig(t, 1)
+	var p *worker
+	p = r.detachedWith(t, AtMostOnce{Handle: func(context.Context, *Record) error {
+		if _, rest := p.backlog.cut(); len(rest) != 1 {
+			t.Errorf("%d claims are left", len(rest))
+		}
+		go p.cancel(ErrFenced)
+		return nil
+	}})
+	for i, id := range []string{"a", "b"} {
+		rec := r.event(0, id)
+		rec.Offset, rec.Timestamp = p.next+int64(i), time.Now()
+		p.taken = append(p.taken, rec)
+	}
+	b, err := p.commitBatch(2)
+	if err != nil || len(b.claimed) != 2 {
+		t.Fatalf("%d of 2 are claimed, %v", len(b.claimed), err)
+	}
+	if p.handleClaimed(b) {
+		t.Error("the partition goes on")
 	}
 }

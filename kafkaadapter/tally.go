@@ -25,20 +25,20 @@ var rejectReasons = [...]deadletter.Reason{deadletter.Undecodable, deadletter.To
 
 // identified counts by which rules a completed record was identified.
 func (t *tally) identified(s *sighting) {
-	if s.Record != nil && s.err == nil {
+	if s.delivery != nil && s.err == nil {
 		t.idRules[s.idRule]++
 		t.timeRules[s.timeRule]++
 		t.badTimes += uint32(s.badTimes)
 	}
 	for i, reason := range deadletter.Refusals {
-		if s.Record != nil && reason == s.refused {
+		if s.delivery != nil && reason == s.refused {
 			t.refused[i]++
 		}
 	}
 }
 
 // handled counts a record whose handling is part of the batch.
-func (t *tally) handled(r *Record) {
+func (t *tally) handled(r *delivery) {
 	t.verdicts[r.Verdict]++
 	if r.Verdict != engine.Claimed {
 		t.unclaimed++

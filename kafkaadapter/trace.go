@@ -30,6 +30,11 @@ func traced(ctx context.Context, p propagation.TextMapPropagator, r *kgo.Record)
 	return p.Extract(ctx, carrierOf(r))
 }
 
+// traced returns the context of the functions that get rec.
+func (p *partition) traced(rec *kgo.Record) context.Context {
+	return traced(p.ctx, p.c.opt.Telemetry.Propagator, rec)
+}
+
 // isTraced reports whether p, nil for w3c, may find a trace context in r's headers.
 func isTraced(p propagation.TextMapPropagator, r *kgo.Record) bool {
 	return p != nil || identify.LastHeader(r.Headers, traceparent) != nil || identify.LastHeader(r.Headers, baggageHeader) != nil

@@ -146,11 +146,11 @@ func (w *worker) unclaimed(n int) (*batch, error) {
 			case cannotPass, s.err != nil && w.route.Undecodable != Reject:
 				stop = s.err
 			case s.err != nil:
-				b.reject(s.Record, deadletter.Undecodable, s.err)
+				b.reject(s.delivery, deadletter.Undecodable, s.err)
 			default:
-				s.Verdict, s.given = engine.Failed, true
-				b.keep(s.Record)
-				b.tally.handled(s.Record)
+				s.Verdict = engine.Failed
+				b.keep(s.delivery)
+				b.tally.handled(s.delivery)
 				b.tally.unclaimed++
 				b.tally.unprotected++
 			}

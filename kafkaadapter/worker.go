@@ -39,20 +39,40 @@ func newWorker(p *partition, ask requests, committed *commit) *worker {
 
 // run handles records until the state changes.
 func (w *worker) run() state {
-	for {
+	next := running
+	for next == running {
 		if len(w.taken) == 0 {
-			if next := w.take(); next != running {
-				return next
-			}
+			next = w.take()
 		}
-		if next := w.work(); next != running {
-			return next
+		if next == running {
+			next = w.work()
 		}
 	}
+	if next == ended { // the fence is left, or the attempt was cut off
+		return ended
+	}
+	if err := w.fence.unmark(w.ctx); err != nil {
+		return w.failed(err)
+	}
+	return next
+}
+
+// rest waits before the next batch. The partition only waits: a process that dies meanwhile has made
+// no attempt at the next record.
+func (w *worker) rest(d time.Duration) state {
+	if err := w.fence.unmark(w.ctx); err != nil {
+		return w.failed(err)
+	}
+	if !w.wait(d) {
+		return ended
+	}
+	return running
 }
 
 // take waits for records.
 func (w *worker) take() state {
+	w.recycleAll()
+	w.hands.end()
 	for !w.isEnding() {
 		switch {
 		case w.isPaused():
@@ -61,7 +81,10 @@ func (w *worker) take() state {
 			return lookingUp
 		}
 		recs, resume, fault := w.queue.pop(w.buf[:0], min(w.size.n, int(w.fence.width)), w.all.limits())
-		if w.buf = recs; resume {
+		if w.buf = recs; len(recs) > 0 {
+			w.hands.begin(w.queue.poppedBytes())
+		}
+		if resume {
 			w.all.resume(w.partition)
 		}
 		switch {
@@ -92,6 +115,7 @@ func (w *worker) take() state {
 
 // idle is called when there are no records.
 func (w *worker) idle() {
+	w.trim()
 	if w.open.Load() {
 		return
 	}
@@ -148,8 +172,8 @@ func (w *worker) work() state {
 				w.log.Warn("a batch is in conflict again and again; it is retried", "offset", w.taken[0].Offset, "error", err,
 					"hint", "does the handler write outside tx what it has read through tx?")
 			}
-			if !w.wait(w.delays.inFlight()) {
-				return ended
+			if next := w.rest(w.delays.inFlight()); next != running {
+				return next
 			}
 			continue
 		case errors.Is(err, engine.ErrLimit) && n > 1: // the adapter's own writes must also fit
@@ -191,9 +215,14 @@ func (w *worker) beforeBatch() state {
 	d := w.resting
 	w.resting = 0
 	switch {
-	case w.isEnding() || d > 0 && !w.wait(d):
+	case w.isEnding():
 		return ended
-	case w.isPaused():
+	case d > 0:
+		if next := w.rest(d); next != running {
+			return next
+		}
+	}
+	if w.isPaused() {
 		return paused
 	}
 	return running

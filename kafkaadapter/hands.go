@@ -1,0 +1,151 @@
+package kafkaadapter
+
+import (
+	"bytes"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/kafkaadapter/identify"
+)
+
+// hands keeps apart what the adapter reads and what the application's functions can reach. The
+// application gets structs of its own, and bytes of its own: the first time those that the client
+// has fetched, of which the adapter then keeps a copy, and for each further attempt a copy of that
+// copy. So a record that is handled once is copied once, into memory that is used again.
+//
+// It is used by the goroutine of the partition. A delivery that was given before may be given again
+// by another goroutine.
+type hands struct {
+	kept  *buffer // what the adapter reads of the records that were popped last, see own; nil before the first copy
+	loose buffer  // what the application gets; never reused
+	lent  int64   // the application may have the fetched bytes of records before this offset
+	spare []*given
+}
+
+// buffers are shared by all partitions, so that few of them are in use, and stay in the processor's
+// caches.
+var buffers = sync.Pool{New: func() any { return new(buffer) }}
+
+// begin begins with other records, which have the given size.
+func (h *hands) begin(size int64) {
+	h.end()
+	h.own().piece = int(size)
+	h.loose.piece = int(min(max(size, leastPiece), mostPiece))
+	h.lent = math.MinInt64
+}
+
+// own is the buffer for what the adapter reads.
+func (h *hands) own() *buffer {
+	if h.kept == nil {
+		h.kept = buffers.Get().(*buffer)
+	}
+	return h.kept
+}
+
+// end forgets the records, which are done.
+func (h *hands) end() {
+	if b := h.kept; b != nil {
+		clear(b.headers)
+		b.copies, b.headers = b.copies[:0], b.headers[:0]
+		buffers.Put(b)
+	}
+	h.kept, h.loose = nil, buffer{}
+}
+
+// give returns the record of a delivery for the application, as it is now.
+func (h *hands) give(d *delivery) *Record {
+	g, id := d.given, []byte(nil)
+	if g == nil {
+		g = h.newGiven()
+		h.lend(d.Record, &g.raw)
+		d.given, id = g, h.loose.bytes(d.Event.ID)
+	} else {
+		id = bytes.Clone(d.Event.ID)
+	}
+	g.Record = Record{Record: &g.raw, Event: d.Event, Verdict: d.Verdict, Attempt: d.Attempt, Reopened: d.Reopened, decoded: d.decoded.value}
+	g.Event.ID = id
+	return &g.Record
+}
+
+// newGiven returns memory for a given; it is allocated for a few at a time.
+func (h *hands) newGiven() *given {
+	if len(h.spare) == 0 {
+		made := make([]given, 32)
+		for i := range made {
+			h.spare = append(h.spare, &made[i])
+		}
+	}
+	g := h.spare[len(h.spare)-1]
+	h.spare = h.spare[:len(h.spare)-1]
+	return g
+}
+
+// lend makes out a record for the application, equal to rec. rec remains the adapter's.
+func (h *hands) lend(rec, out *kgo.Record) {
+	*out = *rec
+	if rec.Offset < h.lent {
+		h.loose.keep(out)
+		return
+	}
+	h.lent = rec.Offset + 1
+	h.own().keep(rec)
+}
+
+// rules returns rules whose Payload gets a record of its own.
+func (h *hands) rules(rules identify.Rules) identify.Rules {
+	if payload := rules.Payload; payload != nil {
+		rules.Payload = func(rec *kgo.Record) ([]byte, time.Time, error) {
+			lent := new(kgo.Record)
+			h.lend(rec, lent)
+			return payload(lent)
+		}
+	}
+	return rules
+}
+
+// The sizes of the pieces of a buffer that is not reused, in bytes: the application may keep a piece
+// in memory by keeping one of its records.
+const (
+	leastPiece = 512
+	mostPiece  = 16 << 10
+)
+
+// A buffer holds copies in a few large pieces of memory.
+type buffer struct {
+	piece   int // the size of the next piece
+	copies  []byte
+	headers []kgo.RecordHeader
+}
+
+// keep replaces the memory of a record by copies.
+func (b *buffer) keep(rec *kgo.Record) {
+	rec.Key, rec.Value = b.bytes(rec.Key), b.bytes(rec.Value)
+	n := len(rec.Headers)
+	if n == 0 {
+		return
+	}
+	if cap(b.headers)-len(b.headers) < n {
+		b.headers = make([]kgo.RecordHeader, 0, max(n, 8, min(2*cap(b.headers), b.piece/64)))
+	}
+	from := len(b.headers)
+	for _, h := range rec.Headers {
+		b.headers = append(b.headers, kgo.RecordHeader{Key: h.Key, Value: b.bytes(h.Value)})
+	}
+	rec.Headers = b.headers[from:len(b.headers):len(b.headers)]
+}
+
+// bytes returns a copy. It is nil, or empty, if src is.
+func (b *buffer) bytes(src []byte) []byte {
+	if len(src) == 0 {
+		return src[:0:0]
+	}
+	if cap(b.copies)-len(b.copies) < len(src) {
+		b.copies = make([]byte, 0, max(len(src), b.piece))
+	}
+	from := len(b.copies)
+	b.copies = append(b.copies, src...)
+	return b.copies[from:len(b.copies):len(b.copies)]
+}
