@@ -14,6 +14,7 @@ const (
 	defaultRecentClaims    = 1 << 16
 	defaultExpectedPerWeek = 1 << 20
 	defaultMaxFilterBytes  = 512 << 20
+	defaultMaxOutboxBytes  = 8 << 30
 
 	// defaultSnapshotEvery is the least number of claims between two snapshots; it increases with
 	// the store, because each snapshot writes all filters.

@@ -66,6 +66,12 @@ type Options struct {
 	// limits.MaxFilterBytes.
 	MaxFilterBytes uint64
 
+	// MaxOutboxBytes is the maximum size of the messages in the outbox, parked ones included: their
+	// fields and 128 bytes each. Beyond it, Tx.Produce returns ErrOutboxFull, so that an outage of
+	// Kafka does not fill the disk. Open transactions do not count. 0 = 8 GiB; math.MaxUint64 = no
+	// limit.
+	MaxOutboxBytes uint64
+
 	// Clock returns the time: for FirstSeen, TooNew, and what is expired. nil = time.Now.
 	Clock func() time.Time
 
@@ -95,6 +101,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.MaxFilterBytes == 0 {
 		o.MaxFilterBytes = defaultMaxFilterBytes
+	}
+	if o.MaxOutboxBytes == 0 {
+		o.MaxOutboxBytes = defaultMaxOutboxBytes
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,9 @@ type outbox struct {
 	produced entry.Produced // the committer's own
 	names    atomic.Uint64  // of keys that begin with stateProduced
 
+	written atomic.Uint64 // produced.Bytes, also of the batch that the committer makes
+	removed atomic.Uint64 // Gone.Bytes when it was last read
+
 	mu       sync.Mutex // guards watchers, which is replaced and never changed
 	watchers []*watcher
 }
@@ -31,12 +35,60 @@ func (o *outbox) load(s storage.Store) error {
 	if o.produced, err = entry.ParseProduced(value); err != nil {
 		return fmt.Errorf("%w: %w", storage.ErrDamaged, err)
 	}
+	o.written.Store(o.produced.Bytes)
+	return o.loadRemoved(s)
+}
+
+// loadRemoved reads how much the relay has removed.
+func (o *outbox) loadRemoved(s storage.Store) error {
+	value, found, err := s.State(outboxKey(entry.GoneKey))
+	if err != nil || !found {
+		return err
+	}
+	gone, err := entry.ParseGone(value)
+	if err != nil {
+		return fmt.Errorf("%w: %w", storage.ErrDamaged, err)
+	}
+	o.removed.Store(gone.Bytes)
 	return nil
 }
 
-// admit returns the final key of an entry.
+// size returns the bytes of all entries, of which some may have been removed since removed was read.
+func (o *outbox) size() uint64 {
+	removed := o.removed.Load()
+	return max(o.written.Load(), removed) - removed
+}
+
+// makeRoom returns ErrOutboxFull if an entry has no room in the outbox. It reads the store only if the
+// outbox seems to be full.
+func (t *transactor) makeRoom(bytes uint64) error {
+	full := func() bool { return t.outbox.size()+bytes > t.opt.MaxOutboxBytes }
+	if !full() {
+		return nil
+	}
+	if err := t.enter(); err != nil {
+		return err
+	}
+	defer t.leave()
+	if err := t.outbox.loadRemoved(t.store); err != nil {
+		return t.stop(err)
+	}
+	if full() {
+		return fmt.Errorf("%w: it has %d bytes of Options.MaxOutboxBytes, %d", ErrOutboxFull, t.outbox.size(), t.opt.MaxOutboxBytes)
+	}
+	return nil
+}
+
+// ErrOutboxFull means that the messages that wait to be published, or are parked, have reached
+// Options.MaxOutboxBytes. Nothing was produced. The relay makes room when Kafka takes its messages;
+// package kafkaadapter waits for it and does not count an attempt.
+var ErrOutboxFull = errors.New("hapax: the outbox is full: find out why its messages are not published, drop or redrive the parked ones, or raise Options.MaxOutboxBytes")
+
+// admit returns the final key of an entry: kind, due time, name and size are in the key.
 func (o *outbox) admit(key []byte) []byte {
 	o.produced.Entries++
+	o.produced.Bytes += binary.BigEndian.Uint64(key[len(key)-8:])
+	o.written.Store(o.produced.Bytes)
 	if key[1] == entry.DelayedPrefix[0] {
 		o.produced.Delayed++
 		return outboxKey(entry.DelayedKey(int64(binary.BigEndian.Uint64(key[2:])), o.produced.Entries))

@@ -212,6 +212,62 @@ func TestMessageBeyondALimitIsRejected(t *testing.T) {
 	}
 }
 
+// A full outbox refuses messages and nothing else, also after a restart, until the relay has removed
+// some: it deletes their keys and counts them.
+func TestFullOutboxRefusesMessages(t *testing.T) {
+	const limit = 10_000
+	e, m := openMem(t, engine.Options{MaxOutboxBytes: limit})
+	produce := func() error {
+		return e.Update(ctx, func(tx *engine.Tx) error {
+			_, err := tx.Produce(engine.Message{Topic: "out", Value: make([]byte, 1000)})
+			return err
+		})
+	}
+	fill := func() (n int) {
+		for ; ; n++ {
+			if err := produce(); err != nil {
+				if !errors.Is(err, engine.ErrOutboxFull) {
+					t.Fatal(err)
+				}
+				return n
+			}
+		}
+	}
+	if n := fill(); n < 5 || n > 9 {
+		t.Errorf("%d messages of 1,000 bytes have room in %d", n, limit)
+	}
+	size := func() uint64 {
+		s, err := e.Stats()
+		if err != nil || s.MaxOutboxBytes != limit {
+			t.Fatal(s.MaxOutboxBytes, err)
+		}
+		return s.OutboxBytes
+	}
+	full := size()
+	if full > limit || full < limit-2000 {
+		t.Errorf("the full outbox has %d bytes", full)
+	}
+	update(t, e, func(tx *engine.Tx) {
+		wantTx(t, tx, event("a"), engine.Claimed)
+		mustPut(t, tx, "k", "v")
+	})
+	settle(t, e, m)
+	e = open(t, m.CrashClone(m.Unsynced()), engine.Options{MaxOutboxBytes: limit})
+	if err := produce(); !errors.Is(err, engine.ErrOutboxFull) || size() != full {
+		t.Errorf("after a restart: %d bytes, %v", size(), err)
+	}
+	one := outboxOf(t, m, entry.ReadyPrefix)[0]
+	update(t, e, func(tx *engine.Tx) {
+		space := tx.In(entry.Space)
+		if err := errors.Join(space.Delete(entry.ReadyKey(1)), space.Put(entry.GoneKey, entry.Gone{Entries: 1, Bytes: one.Bytes()}.Append(nil))); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if n := fill(); n != 1 || size() != full {
+		t.Errorf("%d messages have room instead of one that was removed, %d bytes", n, size())
+	}
+}
+
 func TestProducedIsReportedWhenDurable(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	reported := make(chan struct{}, 10)

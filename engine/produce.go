@@ -9,7 +9,7 @@ import (
 // Produce writes an outgoing message in the batch of the transaction: it is published by the relay
 // of package outbox if the transaction commits, and never if it does not. It returns the message's
 // id, which the published record carries in a header. A rollback to an earlier savepoint undoes it.
-// The message's slices are copied.
+// The message's slices are copied. If the outbox is full, Produce returns ErrOutboxFull.
 func (tx *Tx) Produce(m Message) (id string, err error) {
 	if err := m.check(); err != nil {
 		return "", err
@@ -23,6 +23,9 @@ func (tx *Tx) Produce(m Message) (id string, err error) {
 	if err != nil {
 		return "", err
 	}
+	if err := tx.e.makeRoom(en.Bytes()); err != nil {
+		return "", err
+	}
 	key := make([]byte, 0, 32)
 	key = append(key, stateProduced)
 	if en.Due > en.Created {
@@ -32,5 +35,6 @@ func (tx *Tx) Produce(m Message) (id string, err error) {
 	}
 	key = binary.BigEndian.AppendUint64(key, uint64(en.Due))
 	key = binary.BigEndian.AppendUint64(key, tx.e.outbox.names.Add(1))
+	key = binary.BigEndian.AppendUint64(key, en.Bytes())
 	return en.ID, tx.state.write(key, en.Append(make([]byte, 0, en.Size())))
 }

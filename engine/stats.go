@@ -52,6 +52,9 @@ type Stats struct {
 	SnapshotFailures uint64
 	LastSnapshotErr  error
 
+	// OutboxBytes is the size of the messages in the outbox, MaxOutboxBytes the option's value.
+	OutboxBytes, MaxOutboxBytes uint64
+
 	OpenTransactions int
 	Holds            int
 	Names            int // distinct scopes and topics to which retained weeks refer, of limits.Names
@@ -60,13 +63,17 @@ type Stats struct {
 }
 
 // Stats returns the figures. It reads the store's sizes and takes no part in judging events. If it
-// returns an error, also after a failure or Close, all fields except Store are valid.
+// returns an error, also after a failure or Close, all fields except Store and OutboxBytes are valid.
 func (e *Engine) Stats() (Stats, error) {
 	s := e.stats()
 	if err := e.enter(); err != nil {
 		return s, err
 	}
 	defer e.leave()
+	if err := e.outbox.loadRemoved(e.store); err != nil {
+		return s, e.stop(err)
+	}
+	s.OutboxBytes = e.outbox.size()
 	var err error
 	s.Store, err = e.store.Usage()
 	return s, err
@@ -89,6 +96,7 @@ func (e *Engine) stats() Stats {
 		FilterRebuilt:        e.screen.rebuilt.Load(),
 		CacheHits:            e.counters.cacheHits.Load(),
 		StoreReads:           e.counters.storeReads.Load(),
+		MaxOutboxBytes:       e.opt.MaxOutboxBytes,
 		OpenTransactions:     e.tx.count(),
 		Holds:                len(e.Holds()),
 		Names:                e.names.count(),

@@ -3,6 +3,8 @@ package kafkaadapter
 import (
 	"errors"
 	"fmt"
+
+	"github.com/hapax-dev/hapax/engine"
 )
 
 // Errors that a caller can act on. They are wrapped: test them with errors.Is.
@@ -160,7 +162,7 @@ func (e *permanentError) Unwrap() error { return e.err }
 // Transient marks an error as independent of the record: for example, a service that the handler or
 // identify.Rules.Payload needs is down. The partition stops with the reason "transient" and is
 // retried after a backoff (Options.Timeouts.Backoff). No attempt is counted, and the record does
-// not become a dead letter. A handler of AtMostOnce has no second attempt: its event is lost and
+// not become a dead letter. engine.ErrOutboxFull counts as marked. A handler of AtMostOnce has no second attempt: its event is lost and
 // counted as with any other error. With AtMostOnce, the mark only has an effect in
 // identify.Rules.Payload.
 func Transient(err error) error {
@@ -175,7 +177,10 @@ type transientError struct{ err error }
 func (e *transientError) Error() string { return e.err.Error() }
 func (e *transientError) Unwrap() error { return e.err }
 
-func isTransient(err error) bool { return err != nil && errors.As(err, new(*transientError)) }
+// isTransient reports whether Transient has marked err. The outbox is full for all records alike.
+func isTransient(err error) bool {
+	return err != nil && (errors.As(err, new(*transientError)) || errors.Is(err, engine.ErrOutboxFull))
+}
 
 // A PanicError is the error of a handler that panicked, or whose error panicked in Error, Unwrap, Is
 // or As. It counts as a failed attempt.

@@ -38,6 +38,7 @@ func (c *change) apply(tx *engine.Tx) error {
 		g.Entries += c.gone.Entries
 		g.Delayed += c.gone.Delayed
 		g.Parked += c.gone.Parked
+		g.Bytes += c.gone.Bytes
 		return nil
 	})
 }

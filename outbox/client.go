@@ -42,7 +42,8 @@ func transactionTimeout(o *Options) time.Duration { return max(time.Minute, 3*o.
 
 // clientOptions returns the options of the producer. The options that the relay needs come last.
 func clientOptions(opt *Options, store storage.Identity) []kgo.Opt {
-	o := []kgo.Opt{kgo.MetadataMinAge(250 * time.Millisecond), kgo.UnknownTopicRetries(2)}
+	// A lingering client would make each message of an ordering key wait, since one at a time is in flight.
+	o := []kgo.Opt{kgo.MetadataMinAge(250 * time.Millisecond), kgo.UnknownTopicRetries(2), kgo.ProducerLinger(0)}
 	o = append(o, opt.Client...)
 	// Batches are bounded, and Produce must not wait for room in the buffer: nothing would renew the lease meanwhile.
 	o = append(o, kgo.RecordPartitioner(newPartitioner()), kgo.RequiredAcks(kgo.AllISRAcks()),

@@ -78,6 +78,8 @@
 //	dedup_outbox_due_messages           gauge    of these, those whose due time has come
 //	dedup_outbox_oldest_due_age_seconds gauge    time since the oldest of these was due
 //	dedup_outbox_parked_messages        gauge    messages that are parked
+//	dedup_outbox_size_bytes             gauge    size of all these messages, as engine.Options.MaxOutboxBytes counts it
+//	dedup_outbox_max_size_bytes         gauge    engine.Options.MaxOutboxBytes
 //	dedup_outbox_sent_total             counter  messages that the broker has acknowledged
 //	dedup_outbox_failed_total           counter  failed attempts to publish a message
 //	dedup_outbox_lease_lost_total       counter  leases that another relay took while this one had them

@@ -31,6 +31,11 @@ func (s *shared) figures(ctx context.Context) (f figures, err error) {
 			return f, damaged(err)
 		}
 	}
+	stats, err := s.eng.Stats()
+	if err != nil {
+		return f, err
+	}
+	f.bytes, f.maxBytes = stats.OutboxBytes, stats.MaxOutboxBytes
 	f.parked = gone.Parked - gone.Redriven - gone.Dropped
 	f.pending = produced.Entries + gone.Redriven - gone.Entries
 	f.due = f.pending - min(f.pending, produced.Delayed+gone.Redriven-gone.Delayed)

@@ -47,6 +47,7 @@ func (m *metrics) unregister() {
 type gauges struct {
 	read                         func(ctx context.Context) (figures, error)
 	pending, due, oldest, parked *prometheus.Desc
+	bytes, maxBytes              *prometheus.Desc
 }
 
 func newGauges(read func(ctx context.Context) (figures, error)) *gauges {
@@ -59,12 +60,15 @@ func newGauges(read func(ctx context.Context) (figures, error)) *gauges {
 		due:     desc("due_messages", "Pending messages whose due time has come."),
 		oldest:  desc("oldest_due_age_seconds", "Time since the oldest pending message was due; 0 if none is due."),
 		parked:  desc("parked_messages", "Messages parked after repeated rejections."),
+
+		bytes:    desc("size_bytes", "Size of the messages in the outbox, parked ones included."),
+		maxBytes: desc("max_size_bytes", "Size at which producing another message fails."),
 	}
 }
 
 // Describe implements [prometheus.Collector].
 func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.pending, g.due, g.oldest, g.parked} {
+	for _, d := range []*prometheus.Desc{g.pending, g.due, g.oldest, g.parked, g.bytes, g.maxBytes} {
 		ch <- d
 	}
 }
@@ -87,9 +91,12 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	send(g.due, float64(f.due))
 	send(g.oldest, f.oldest.Seconds())
 	send(g.parked, float64(f.parked))
+	send(g.bytes, float64(f.bytes))
+	send(g.maxBytes, float64(f.maxBytes))
 }
 
 type figures struct {
 	pending, due, parked uint64
+	bytes, maxBytes      uint64
 	oldest               time.Duration
 }

@@ -117,8 +117,18 @@ func (m *model) check() {
 			}
 		}
 	}
+	size := uint64(0)
 	for _, e := range entries(m.rig.t, m.rig.eng, entry.ParkedPrefix) {
 		m.sent[e.ID].loose = true
+		size += e.Bytes()
+	}
+	for _, prefix := range prefixes {
+		for _, e := range entries(m.rig.t, m.rig.eng, prefix) {
+			size += e.Bytes()
+		}
+	}
+	if s, err := m.rig.eng.Stats(); s.OutboxBytes != size || err != nil {
+		m.Fatalf("the size of the outbox is %d bytes, its entries have %d, %v", s.OutboxBytes, size, err)
 	}
 }
 

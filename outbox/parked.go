@@ -187,11 +187,14 @@ func (r *Relay) unparkOne(tx *engine.Tx, g *entry.Gone, key []byte, again *redri
 	if err := space.Delete(key); err != nil {
 		return 0, err
 	}
+	e, err := parse(engine.KeyValue{Key: key, Value: value})
 	if again == nil {
 		g.Dropped++
+		if err == nil { // one that cannot be read can be dropped
+			g.Bytes += e.Bytes()
+		}
 		return len(value), nil
 	}
-	e, err := parse(engine.KeyValue{Key: key, Value: value})
 	if err != nil {
 		return 0, err
 	}

@@ -115,6 +115,7 @@ func (c *connection) removePart(ctx context.Context, part []listed, last bool) (
 			taken[string(l.key)] = struct{}{}
 			change.remove(i)
 			change.gone.Entries++
+			change.gone.Bytes += i.Bytes()
 		}
 	}
 	if last {

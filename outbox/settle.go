@@ -63,6 +63,8 @@ func (q *queue) gone(c *change, i *item) {
 	if i.outcome == failed {
 		c.parked = append(c.parked, i)
 		c.gone.Parked++
+	} else {
+		c.gone.Bytes += i.Bytes()
 	}
 	delete(q.delayed, string(i.key))
 	if g := q.groups[i.group]; i.held() && g.head == nil { // otherwise an earlier entry of the group remains

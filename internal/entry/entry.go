@@ -92,6 +92,19 @@ func (e *Entry) Size() int {
 	return n
 }
 
+// Bytes returns the size of the entry that counts towards the cap of the outbox. It does not change
+// while the entry exists.
+func (e *Entry) Bytes() uint64 {
+	n := entryBytes + len(e.ID) + len(e.Topic) + len(e.OrderingKey) + len(e.Key) + len(e.Value)
+	for _, h := range e.Headers {
+		n += len(h.Key) + len(h.Value)
+	}
+	return uint64(n)
+}
+
+// entryBytes is what an entry takes in addition to its message.
+const entryBytes = 128
+
 // Parse decodes an entry. Its slices share memory with b. Bytes in another form than Append's, in
 // this version or an earlier one, are an error.
 func Parse(b []byte) (Entry, error) {

@@ -65,8 +65,8 @@ func TestGoldenKeys(t *testing.T) {
 		{entry.DelayedKey(1, 2), "64" + "0000000000000001" + "0000000000000002"},
 		{entry.HeldKey(g, 3), "68" + "aa0000000000000000000000000000bb" + "0000000000000003"},
 		{entry.ParkedKey("ab", 4), "70" + "026162" + "0000000000000004"},
-		{entry.Produced{Entries: 300, Delayed: 2}.Append(nil), "ac0202"},
-		{entry.Gone{Entries: 5, Delayed: 4, Parked: 3, Redriven: 2, Dropped: 1}.Append(nil), "0504030201"},
+		{entry.Produced{Entries: 300, Delayed: 2, Bytes: 7}.Append(nil), "ac020207"},
+		{entry.Gone{Entries: 5, Delayed: 4, Parked: 3, Redriven: 2, Dropped: 1, Bytes: 8}.Append(nil), "050403020108"},
 	} {
 		if hex.EncodeToString(c.key) != c.want {
 			t.Errorf("%x, the format is %s", c.key, c.want)
@@ -77,6 +77,21 @@ func TestGoldenKeys(t *testing.T) {
 	}
 	if due, err := entry.DelayedDue(entry.DelayedKey(9, 2)); due != 9 || err != nil {
 		t.Error(due, err)
+	}
+}
+
+// Those that an earlier build has written have no bytes.
+func TestCountsWithoutBytesAreRead(t *testing.T) {
+	if p, err := entry.ParseProduced([]byte{3, 2}); err != nil || p != (entry.Produced{Entries: 3, Delayed: 2}) {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if g, err := entry.ParseGone([]byte{5, 4, 3, 2, 1}); err != nil || g != (entry.Gone{Entries: 5, Delayed: 4, Parked: 3, Redriven: 2, Dropped: 1}) {
+		t.Errorf("%+v, %v", g, err)
+	}
+	e := full
+	before := e.Bytes()
+	if e.Attempts, e.LastError = 9, "a longer one"; e.Bytes() != before || before == 0 {
+		t.Errorf("an entry counts %d bytes, and %d after an attempt", before, e.Bytes())
 	}
 }
 

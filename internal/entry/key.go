@@ -93,17 +93,28 @@ func ParkedKey(id string, place uint64) []byte {
 type Produced struct {
 	Entries uint64 // also the number of the newest entry
 	Delayed uint64 // those that were due later
+	Bytes   uint64 // of all of them: Entry.Bytes
 }
 
 // Append appends the encoded counts.
 func (p Produced) Append(b []byte) []byte {
-	return binary.AppendUvarint(binary.AppendUvarint(b, p.Entries), p.Delayed)
+	return appendCounts(b, p.Entries, p.Delayed, p.Bytes)
+}
+
+func appendCounts(b []byte, counts ...uint64) []byte {
+	for _, n := range counts {
+		b = binary.AppendUvarint(b, n)
+	}
+	return b
 }
 
 // ParseProduced decodes what Append has written.
 func ParseProduced(b []byte) (Produced, error) {
 	d := decode.Decoder{Rest: b}
-	p := Produced{d.Uvarint(), d.Uvarint()}
+	p := Produced{Entries: d.Uvarint(), Delayed: d.Uvarint()}
+	if len(d.Rest) > 0 { // an earlier build has not written the rest
+		p.Bytes = d.Uvarint()
+	}
 	if d.Bad || len(d.Rest) > 0 || p.Delayed > p.Entries {
 		return Produced{}, fmt.Errorf("malformed counts %x of an outbox", b)
 	}
@@ -118,20 +129,21 @@ type Gone struct {
 	Parked   uint64 // parked; also the place of the newest one
 	Redriven uint64 // parked and redriven
 	Dropped  uint64 // parked and removed
+	Bytes    uint64 // of those that were published or dropped: Entry.Bytes
 }
 
 // Append appends the encoded counts.
 func (g Gone) Append(b []byte) []byte {
-	for _, n := range []uint64{g.Entries, g.Delayed, g.Parked, g.Redriven, g.Dropped} {
-		b = binary.AppendUvarint(b, n)
-	}
-	return b
+	return appendCounts(b, g.Entries, g.Delayed, g.Parked, g.Redriven, g.Dropped, g.Bytes)
 }
 
 // ParseGone decodes what Append has written.
 func ParseGone(b []byte) (Gone, error) {
 	d := decode.Decoder{Rest: b}
-	g := Gone{d.Uvarint(), d.Uvarint(), d.Uvarint(), d.Uvarint(), d.Uvarint()}
+	g := Gone{Entries: d.Uvarint(), Delayed: d.Uvarint(), Parked: d.Uvarint(), Redriven: d.Uvarint(), Dropped: d.Uvarint()}
+	if len(d.Rest) > 0 { // an earlier build has not written the rest
+		g.Bytes = d.Uvarint()
+	}
 	if d.Bad || len(d.Rest) > 0 {
 		return Gone{}, fmt.Errorf("malformed counts %x of an outbox", b)
 	}
