@@ -20,7 +20,7 @@ func (c *connection) connect() error {
 	if c.client != nil {
 		return nil
 	}
-	client, err := c.dial(clientOptions(&c.opt, c.eng.Identity())...)
+	client, err := c.dial(clientOptions(&c.opt, c.eng.Identity(), c.limits.of)...)
 	if err != nil {
 		return fmt.Errorf("outbox: making a client: %w", err)
 	}

@@ -304,6 +304,7 @@ func (r *rig) relay(o Options) *Relay {
 		r.t.Fatal(err)
 	}
 	relay.dial = func(...kgo.Opt) (client, error) { return &fakeClient{b: r.broker}, nil }
+	relay.limits.read = func(context.Context, []string) (map[string]int32, map[string]error) { return nil, nil }
 	return relay
 }
 

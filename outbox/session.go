@@ -79,8 +79,12 @@ func (s *session) batch(ctx context.Context, w *work) error {
 	if s.opt.ExactlyOnce != nil {
 		publish = s.publishInTransaction
 	}
-	if len(w.items) > 0 {
-		if err := publish(w.items); err != nil {
+	items, err := s.fit(ctx, w.items)
+	if err != nil {
+		return err
+	}
+	if len(items) > 0 {
+		if err := publish(items); err != nil {
 			if errors.Is(err, errUnknownOutcome) {
 				s.opt.Telemetry.Logger.Warn("outbox: the outcome of a Kafka transaction is unknown; the progress topic is read to find it", slog.Any("error", err))
 				return s.load(ctx)

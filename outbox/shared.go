@@ -20,6 +20,7 @@ type shared struct {
 	wake    chan struct{} // receives when there may be entries to publish
 	closing sync.WaitGroup
 	hooks   kgohooks.Owner // makes all clients
+	limits  batchLimits
 
 	dial func(o ...kgo.Opt) (client, error) // makes a client; tests replace it
 }
