@@ -15,7 +15,12 @@
 // back the later ones of its ordering key until it is published or parked. Of each ordering key,
 // one message at a time is in flight, so that none overtakes one that fails; for a hot key, one
 // message is therefore published in each round trip to the broker, except by the exactly-once
-// relay.
+// relay. A batch has a tenth of its messages of one key at most, and sends later ones of a key for a
+// quarter of a second, so that other keys do not wait for a hot one; up to 16,384 messages of hot
+// keys wait in memory meanwhile.
+//
+// A message larger than 1,000,012 bytes is published if its topic takes it: the relay then reads
+// max.message.bytes of the topic, which needs the permission DescribeConfigs.
 //
 // # Delivery
 //

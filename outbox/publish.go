@@ -45,6 +45,10 @@ type sending struct {
 	started time.Time
 }
 
+// chainTime is how long a batch sends further items of a group after the first one. Messages that are
+// produced meanwhile wait for the end of the batch.
+const chainTime = 250 * time.Millisecond
+
 type result struct {
 	item   *item
 	offset int64
@@ -107,7 +111,7 @@ func (b *sending) finish(r result) {
 		return
 	}
 	r.item.outcome = published
-	if behind := b.behind[r.item.group]; len(behind) > 0 {
+	if behind := b.behind[r.item.group]; len(behind) > 0 && b.c.opt.Clock.Now().Sub(b.started) < chainTime {
 		b.behind[r.item.group] = behind[1:]
 		b.start(behind[0])
 	}

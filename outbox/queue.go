@@ -17,6 +17,16 @@ const maxHeld = 1 << 17
 // while the broker seems to be unreachable.
 const probes = 10
 
+// Of each ordering key, one message is in flight at a time, and a batch lasts as long as that of its
+// longest key. So a batch of single messages takes at most a part of its entries of one key, one in
+// keyShare; more of them wait in memory while others are taken, up to maxAhead entries and
+// maxAheadBytes.
+const (
+	keyShare      = 10
+	maxAhead      = 1 << 14
+	maxAheadBytes = 16 << 20
+)
+
 // lookAllEvery is how often a look at the delayed entries begins at the first of them, in
 // milliseconds.
 const lookAllEvery = 5000
@@ -32,7 +42,7 @@ type queue struct {
 
 	// key of the last ready entry that was taken; all up to it are removed, held, or in left
 	cursor  []byte
-	left    []*item             // taken, and neither published nor held yet
+	left    []*item             // taken, and neither published nor held yet; of each group in their order
 	delayed map[string]struct{} // keys of the delayed entries in left and in the batch
 	groups  map[entry.Group]*group
 	backoff backoffs
@@ -95,7 +105,9 @@ type work struct {
 	hold   []*item  // after a held entry of their group
 	groups []*group // the held groups of items
 	bytes  int
-	apart  bool // exactly once: a transaction of retries only
+	apart  bool                // exactly once: a transaction of retries only
+	taken  map[entry.Group]int // new items of each group
+	ahead  int                 // bytes of what is left for later batches
 }
 
 func (w *work) empty() bool { return len(w.items)+len(w.hold) == 0 }
@@ -223,16 +235,47 @@ func (q *queue) collectNew(ctx context.Context, w *work, now int64, b Batch) (fu
 	if q.outage {
 		b.Entries = min(b.Entries, len(w.items)+probes)
 	}
-	for len(q.left) > 0 {
-		if !q.take(w, q.left[0], b) {
-			return true, nil
-		}
-		q.left = q.left[1:]
+	if !q.collectLeft(w, b) {
+		return true, nil
 	}
 	if q.apart && len(w.items) > 0 {
 		return false, nil // new entries could make the transaction fail again
 	}
 	return q.collectUnseen(ctx, w, now, b)
+}
+
+// collectLeft takes what earlier batches have left. It reports whether the batch has room for more.
+func (q *queue) collectLeft(w *work, b Batch) bool {
+	rest := make([]*item, 0, len(q.left))
+	for n, i := range q.left {
+		if q.exceedsShare(w, i, b) {
+			rest = append(rest, i)
+			w.ahead += i.size()
+		} else if !q.take(w, i, b) {
+			q.left = append(rest, q.left[n:]...)
+			return false
+		}
+	}
+	q.left = rest
+	return true
+}
+
+// exceedsShare reports whether the batch has its share of new items of a group.
+func (q *queue) exceedsShare(w *work, i *item, b Batch) bool {
+	return !q.apart && q.groups[i.group] == nil && w.taken[i.group] >= max(b.Entries/keyShare, 1)
+}
+
+// takeOrLeave takes an item, or leaves it for a later batch if this one has its share of the group.
+func (q *queue) takeOrLeave(w *work, i *item, b Batch) bool {
+	if !q.exceedsShare(w, i, b) {
+		return q.take(w, i, b)
+	}
+	if w.full(b) || len(q.left) >= maxAhead || w.ahead+i.size() > maxAheadBytes {
+		return false
+	}
+	q.left = append(q.left, i)
+	w.ahead += i.size()
+	return true
 }
 
 // collectUnseen takes entries that are ready or due, in the order of their due times. full is that
@@ -262,7 +305,7 @@ func (q *queue) collectUnseen(ctx context.Context, w *work, now int64, b Batch) 
 		case r == nil && d == nil:
 			return false, nil
 		case d == nil || r != nil && r.Due <= d.Due:
-			if !q.take(w, r, b) {
+			if !q.takeOrLeave(w, r, b) {
 				return true, nil
 			}
 			q.cursor = r.key
@@ -270,7 +313,7 @@ func (q *queue) collectUnseen(ctx context.Context, w *work, now int64, b Batch) 
 				return false, err
 			}
 		default:
-			if !q.take(w, d, b) {
+			if !q.takeOrLeave(w, d, b) {
 				return true, nil
 			}
 			q.delayed[string(d.key)] = struct{}{}
@@ -315,6 +358,10 @@ func (q *queue) take(w *work, i *item, b Batch) bool {
 		w.hold = append(w.hold, i)
 	} else {
 		w.items = append(w.items, i)
+		if w.taken == nil {
+			w.taken = make(map[entry.Group]int)
+		}
+		w.taken[i.group]++
 	}
 	w.bytes += i.size()
 	return true

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -267,6 +268,48 @@ func TestBacklogOfOneKeyLeavesRoomForOthers(t *testing.T) {
 }
 
 // Two keys have failed once. As many messages of one of them come as are published.
+// A batch lasts as long as its messages of one key, which are published one by one.
+func TestColdKeyDoesNotWaitForAHotOne(t *testing.T) {
+	for name, n := range map[string]int{"some": 2500, "more than wait in memory": maxAhead + 2500} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			s := r.session(r.relay(Options{}))
+			hot := ids("hot", n)
+			for part := range slices.Chunk(hot, 1000) {
+				messages := make([]string, len(part))
+				for i, id := range part {
+					messages[i] = id + "@k"
+				}
+				r.produce(messages...)
+			}
+			r.produce("cold")
+			steps := 0
+			for r.published("cold") == 0 {
+				r.step(s)
+				steps++
+			}
+			if steps > 1 && n < maxAhead {
+				t.Errorf("the cold message is published in batch %d, after %d others", steps, r.published("hot"))
+			}
+			if r.published("hot") == n {
+				t.Error("the cold message is published last")
+			}
+			for len(r.broker.ids()) <= n {
+				r.step(s)
+			}
+			var got []string
+			for _, id := range r.broker.ids() {
+				if id != "cold" {
+					got = append(got, id)
+				}
+			}
+			if !slices.Equal(got, hot) {
+				t.Error("the hot messages are not published in their order, each once")
+			}
+		})
+	}
+}
+
 func TestBacklogOfOneKeyStopsNoRetriesOfOthers(t *testing.T) {
 	for mode, once := range map[string]*ExactlyOnce{"at least once": nil, "exactly once": exactlyOnce} {
 		t.Run(mode, func(t *testing.T) {
