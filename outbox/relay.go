@@ -33,7 +33,9 @@ func New(eng *engine.Engine, options Options) (*Relay, error) {
 	}
 	r := &Relay{shared: &shared{eng: eng, opt: opt, lease: newLease(&opt), wake: make(chan struct{}, 1)}}
 	r.dial = func(o ...kgo.Opt) (client, error) { return r.hooks.NewClient(o...) }
-	r.limits.read = r.readLimits
+	r.limits.read = func(ctx context.Context, topics []string) (map[string]int32, map[string]error) {
+		return readLimits(ctx, &r.hooks, &r.opt, topics)
+	}
 	if !opt.Disabled {
 		if err := checkClient(&opt, eng.Identity()); err != nil {
 			return nil, fmt.Errorf("outbox: Options.Client: %w", err)
