@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -54,7 +55,7 @@ func main() {
 	topic := flag.String("topic", "notices", "topic to consume")
 	dir := flag.String("dir", "notices.claims", "directory of the store")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	store, err := pebble.Open(*dir, pebble.Options{})
 	if err != nil {

@@ -27,6 +27,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -131,7 +132,7 @@ func main() {
 	dir := flag.String("dir", "changes.store", "directory of the store")
 	listen := flag.String("listen", "127.0.0.1:8080", "address to serve rows at")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	store, err := pebble.Open(*dir, pebble.Options{})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -61,7 +62,7 @@ func main() {
 	topic := flag.String("topic", "events", "topic to consume")
 	dir := flag.String("dir", "events.claims", "directory of the store")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	store, err := pebble.Open(*dir, pebble.Options{})
 	if err != nil {

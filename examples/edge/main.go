@@ -16,18 +16,28 @@ import (
 	"io"
 	"log"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/bolt"
 )
 
-// judge claims each event of in and prints its verdict to out.
+// judge claims each event of in and prints its verdict to out, until in or ctx ends.
 func judge(ctx context.Context, eng *engine.Engine, in io.Reader, out io.Writer) error {
-	lines := bufio.NewScanner(in)
-	for n := int64(0); lines.Scan(); n++ {
-		id, at, _ := strings.Cut(lines.Text(), " ")
+	lines, ended := read(ctx, in)
+	for n := int64(0); ; n++ {
+		var line string
+		select {
+		case <-ctx.Done():
+			return nil // what was printed is durable
+		case err := <-ended:
+			return err
+		case line = <-lines:
+		}
+		id, at, _ := strings.Cut(line, " ")
 		when, err := time.Parse(time.RFC3339, at)
 		if err != nil {
 			return err
@@ -42,10 +52,27 @@ func judge(ctx context.Context, eng *engine.Engine, in io.Reader, out io.Writer)
 			return err
 		}
 	}
-	return lines.Err()
 }
 
-func run(dir string) (err error) {
+// read sends the lines of in, and the error that ends them, until ctx ends. It may then still wait for
+// a line.
+func read(ctx context.Context, in io.Reader) (<-chan string, <-chan error) {
+	lines, ended := make(chan string), make(chan error, 1)
+	go func() {
+		scanner := bufio.NewScanner(in)
+		for scanner.Scan() {
+			select {
+			case lines <- scanner.Text():
+			case <-ctx.Done():
+				return
+			}
+		}
+		ended <- scanner.Err()
+	}()
+	return lines, ended
+}
+
+func run(ctx context.Context, dir string) (err error) {
 	store, err := bolt.Open(dir, bolt.Options{})
 	if err != nil {
 		return err
@@ -59,13 +86,15 @@ func run(dir string) (err error) {
 			err = cerr
 		}
 	}()
-	return judge(context.Background(), eng, os.Stdin, os.Stdout)
+	return judge(ctx, eng, os.Stdin, os.Stdout)
 }
 
 func main() {
 	dir := flag.String("dir", "edge.claims", "directory of the store")
 	flag.Parse()
-	if err := run(*dir); err != nil {
-		log.Fatal(err)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *dir); err != nil {
+		log.Panic(err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -99,7 +100,7 @@ func main() {
 	receipts := flag.String("receipts", "receipts", "topic of the receipts")
 	dir := flag.String("dir", "payments.store", "directory of the store")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	store, err := pebble.Open(*dir, pebble.Options{})
 	if err != nil {

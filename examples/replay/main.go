@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -26,7 +27,7 @@ func main() {
 	if *letters == "" {
 		log.Fatal("name the topic of the dead letters with -letters")
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	n, err := replay(ctx, *letters, *group, kgo.SeedBrokers(strings.Split(*brokers, ",")...))
 	fmt.Printf("%d letters sent back, %d records that are no letters left unchanged\n", n.sent, n.left)

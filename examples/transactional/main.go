@@ -18,6 +18,7 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -79,7 +80,7 @@ func main() {
 	topic := flag.String("topic", "texts", "topic to consume")
 	dir := flag.String("dir", "texts.claims", "directory of the store")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	store, err := pebble.Open(*dir, pebble.Options{})
 	if err != nil {
