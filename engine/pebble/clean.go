@@ -10,6 +10,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
+	"github.com/hapax-dev/hapax/internal/decode"
 )
 
 // Close writes a cleanRecord as its last step; it is removed before the directory is changed again.
@@ -57,18 +58,14 @@ func decodeClean(b []byte) (r cleanRecord, err error) {
 		return r, errNotClean
 	}
 	r.seq = binary.BigEndian.Uint64(b[len(cleanMagic):])
-	for b = b[len(cleanMagic)+8:]; len(b) > 0; {
-		n, k := binary.Uvarint(b)
-		if k <= 0 || n > uint64(len(b)-k) || uint64(len(b)-k)-n < 12 {
-			return r, errNotClean
+	d := decode.Decoder{Rest: b[len(cleanMagic)+8:]}
+	for len(d.Rest) > 0 {
+		name := d.Bytes()
+		numbers := d.Take(12)
+		if d.Bad {
+			return cleanRecord{}, errNotClean
 		}
-		b = b[k:]
-		r.files = append(r.files, fileSum{
-			name: string(b[:n]),
-			size: binary.BigEndian.Uint64(b[n:]),
-			crc:  binary.BigEndian.Uint32(b[n+8:]),
-		})
-		b = b[n+12:]
+		r.files = append(r.files, fileSum{string(name), binary.BigEndian.Uint64(numbers), binary.BigEndian.Uint32(numbers[8:])})
 	}
 	return r, nil
 }
