@@ -35,6 +35,7 @@ type disk struct {
 	held  *storedir.Dir // nil if FS is not the machine's own
 	lock  io.Closer     // nil until takeLock
 	fault *fault
+	seed  uint64 // of the store's identity, set before Pebble opens it
 
 	unreadable atomic.Bool  // a read failed, and not because a file does not exist
 	changing   sync.RWMutex // held shared by every operation that changes the directory

@@ -97,13 +97,12 @@ func (x *runIndex) get(key []byte) (record []byte, known bool) {
 			record, known = nil, false
 		}
 	}()
-	return l.get(key)
+	return l.get(key, filterHashes{filterHash(key), keyedHash(key, x.disk.seed)})
 }
 
-func (l *runList) get(key []byte) (record []byte, known bool) {
+func (l *runList) get(key []byte, hashes filterHashes) (record []byte, known bool) {
 	// The lines of filters that many groups need are loaded at the same time.
 	var tables [32]*runTable
-	hash := filterHash(key)
 	groups, absent := l.search(key)
 	for len(groups) > 0 {
 		some := groups[:min(len(groups), len(tables))]
@@ -112,11 +111,11 @@ func (l *runList) get(key []byte) (record []byte, known bool) {
 		for _, g := range some {
 			if t := g.find(key); t != nil {
 				tables[n] = t
-				n += int(t.filter.first(hash))
+				n += int(t.filter.first(hashes.of(&t.filter)))
 			}
 		}
 		for _, t := range tables[:n] {
-			if !t.filter.mayContain(hash) || !t.covers(key) {
+			if !t.filter.mayContain(hashes.of(&t.filter)) || !t.covers(key) {
 				continue
 			}
 			record, known, err := t.get(key)

@@ -1,6 +1,7 @@
 package pebble
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -383,34 +384,43 @@ func TestTablesThatShareABoundary(t *testing.T) {
 	}
 }
 
-// The store reads Pebble's filters with code of its own.
+// The store reads the filters of tables with code of its own: those that it writes, and Pebble's own,
+// which earlier builds wrote.
 func TestTableFiltersAgreeWithPebble(t *testing.T) {
-	policy := bloom.FilterPolicy(filterBitsPerKey)
-	r := rng(1)
-	for _, keys := range []int{0, 1, 10, 1000} {
-		w := policy.NewWriter(pebble.TableFilter)
-		var in [][]byte
-		for n := range keys {
-			key := make([]byte, n%41)
-			for i := range key {
-				key[i] = byte(r.Uint32())
+	seed := uint64(0x1234567890abcdef)
+	for name, c := range map[string]struct {
+		policy pebble.FilterPolicy
+		read   func(block []byte) (tableFilter, bool)
+	}{
+		"plain": {bloom.FilterPolicy(filterBitsPerKey), newTableFilter},
+		"keyed": {keyedFilters{&disk{seed: seed}}, func(b []byte) (tableFilter, bool) { return newKeyedFilter(b, seed) }},
+	} {
+		r := rng(1)
+		for _, keys := range []int{0, 1, 10, 1000} {
+			w := c.policy.NewWriter(pebble.TableFilter)
+			var in [][]byte
+			for n := range keys {
+				key := make([]byte, n%41)
+				for i := range key {
+					key[i] = byte(r.Uint32())
+				}
+				w.AddKey(key)
+				in = append(in, key)
 			}
-			w.AddKey(key)
-			in = append(in, key)
-		}
-		block := w.Finish(nil)
-		f, ok := newTableFilter(block)
-		if !ok {
-			t.Fatalf("%d keys: a filter of %d bytes is not read", keys, len(block))
-		}
-		for n := range 20_000 {
-			key := binaryKey(r.Uint64(), n%23)
-			if n < len(in) {
-				key = in[n]
+			block := w.Finish(nil)
+			f, ok := c.read(block)
+			if !ok {
+				t.Fatalf("%s, %d keys: a filter of %d bytes is not read", name, keys, len(block))
 			}
-			hash, want := filterHash(key), policy.MayContain(pebble.TableFilter, block, key)
-			if f.mayContain(hash) != want || want && f.first(hash) != 1 || n < len(in) && !want {
-				t.Fatalf("%x: %v, first %d, want %v", key, f.mayContain(hash), f.first(hash), want)
+			for n := range 20_000 {
+				key := binaryKey(r.Uint64(), n%23)
+				if n < len(in) {
+					key = in[n]
+				}
+				hash, want := filterHashes{filterHash(key), keyedHash(key, seed)}.of(&f), c.policy.MayContain(pebble.TableFilter, block, key)
+				if f.mayContain(hash) != want || want && f.first(hash) != 1 || n < len(in) && !want {
+					t.Fatalf("%s, %x: %v, first %d, want %v", name, key, f.mayContain(hash), f.first(hash), want)
+				}
 			}
 		}
 	}
@@ -418,7 +428,110 @@ func TestTableFiltersAgreeWithPebble(t *testing.T) {
 		if _, ok := newTableFilter(block); ok {
 			t.Errorf("%x is a filter", block)
 		}
+		if _, ok := newKeyedFilter(append(block, 0, 0, 0, 0), seed); ok {
+			t.Errorf("%x is a keyed filter", block)
+		}
 	}
+}
+
+// A filter with another seed than the store's is not used, and an earlier build does not take a keyed
+// filter for a plain one: either would find that claims are absent.
+func TestFilterOfAnotherSeedIsNotUsed(t *testing.T) {
+	key := []byte("key")
+	if f, ok := newKeyedFilter(nil, 1); !ok || f.mayContain(keyedHash(key, 1)) {
+		t.Error("the filter of a table that has no keys is not used")
+	}
+	for keys := range 20 {
+		w := keyedFilters{&disk{seed: 1}}.NewWriter(pebble.TableFilter)
+		for n := range keys {
+			w.AddKey(binaryKey(uint64(n), 8))
+		}
+		block := w.Finish(nil)
+		if f, ok := newKeyedFilter(block, 2); !ok || !f.mayContain(keyedHash(key, 2)) || f.first(keyedHash(key, 2)) != 1 {
+			t.Errorf("a filter of %d keys with another seed is used", keys)
+		}
+		if !(keyedFilters{&disk{seed: 2}}).MayContain(pebble.TableFilter, block, key) || !(keyedFilters{&disk{}}).MayContain(pebble.TableFilter, []byte{1}, key) {
+			t.Errorf("Pebble uses a filter of %d keys with another seed", keys)
+		}
+		if _, ok := newTableFilter(block); ok {
+			t.Errorf("a keyed filter of %d keys is read as a plain one", keys)
+		}
+		if f, _ := newKeyedFilter(block, 1); f.mayContain(keyedHash(key, 1)) {
+			t.Errorf("a filter of %d keys has another", keys)
+		}
+	}
+}
+
+// collide returns a key of the same length as another, and with the same plain hash: the first bytes
+// are given, and the last four are computed. The length is a multiple of 4.
+func collide(key, first []byte) []byte {
+	const seed, multiplier = 0xbc9f1d34, 0xc6a4a793
+	inverse := uint32(1)
+	for range 5 { // each step doubles the number of right bits
+		inverse *= 2 - multiplier*inverse
+	}
+	h := seed ^ uint32(len(key))*multiplier
+	for at := 0; at+4 < len(key); at += 4 {
+		h = (h + binary.LittleEndian.Uint32(first[at:])) * multiplier
+		h ^= h >> 16
+	}
+	want := filterHash(key)
+	want ^= want >> 16
+	return binary.LittleEndian.AppendUint32(first[:len(key)-4:len(key)-4], want*inverse-h)
+}
+
+// A producer that chooses ids, and knows the code, cannot choose ids that the filters of tables seem
+// to have.
+func TestChosenIDsDoNotPassTheFilters(t *testing.T) {
+	s := openSmall(t, vfs.NewMem())
+	defer mustClose(t, s)
+	bucket, r := storage.Bucket{Scope: "s", Week: 105000}, rng(7)
+	for len(spaced(claimSpace, bucket.AppendKey(nil, make([]byte, 16))))%4 != 0 {
+		bucket.Scope += "s"
+	}
+	newKey := func() []byte {
+		id := make([]byte, 16)
+		for i := range id {
+			id[i] = byte(r.Uint32())
+		}
+		return bucket.AppendKey(nil, id)
+	}
+	b := &storage.Batch{Seq: 1}
+	for range 1000 {
+		b.Claims = append(b.Claims, storage.ClaimWrite{Key: newKey(), Record: []byte("r")})
+	}
+	mustApply(t, s, b)
+	mustSealAll(t, s)
+	if n := indexed(t, s, b.Claims); n != len(b.Claims) {
+		t.Fatalf("the index finds %d claims", n)
+	}
+	passed, ordinary := 0, 0
+	for _, c := range b.Claims {
+		key := spaced(claimSpace, c.Key)
+		chosen := collide(key, spaced(claimSpace, newKey()))
+		if filterHash(chosen) != filterHash(key) {
+			t.Fatalf("%x does not collide with %x", chosen, key)
+		}
+		passed += passes(s, chosen)
+		ordinary += passes(s, spaced(claimSpace, newKey()))
+	}
+	// each passes one filter in a hundred; a thousand would if filters had the plain hash
+	if tables := len(s.recentRuns.list.Load().groups[0]); passed > 20*tables || ordinary > 20*tables {
+		t.Errorf("1000 chosen ids pass the filters of %d tables %d times, others %d times", tables, passed, ordinary)
+	}
+}
+
+// passes returns how many filters of tables seem to have a key.
+func passes(s *Store, key []byte) (n int) {
+	hashes := filterHashes{filterHash(key), keyedHash(key, s.id.Seed)}
+	for _, g := range s.recentRuns.list.Load().groups {
+		for _, table := range g {
+			if table.filter.mayContain(hashes.of(&table.filter)) {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 func binaryKey(n uint64, size int) []byte {

@@ -26,6 +26,7 @@ type runTable struct {
 	drops             map[string]uint64
 	users             atomic.Int64 // lists, and who opened it; the last one closes it
 
+	seed   uint64 // of the store
 	filter tableFilter
 	index  []indexPart
 	size   uint64 // of filter and index in memory
@@ -53,7 +54,7 @@ var (
 func openRunTable(d *disk, info pebble.TableInfo, o sstable.ReaderOptions, schema string, room uint64) (opened *runTable, err error) {
 	t := &runTable{
 		number: uint64(info.FileNum), smallest: info.Smallest.UserKey, largest: info.Largest.UserKey,
-		exclusive: info.Largest.IsExclusiveSentinel(), seq: uint64(info.SmallestSeqNum), schema: o.KeySchemas[schema],
+		exclusive: info.Largest.IsExclusiveSentinel(), seq: uint64(info.SmallestSeqNum), schema: o.KeySchemas[schema], seed: d.seed,
 	}
 	t.users.Store(1)
 	cache := &o.CacheOpts
@@ -91,6 +92,9 @@ func openRunTable(d *disk, info pebble.TableInfo, o sstable.ReaderOptions, schem
 // setNumber sets a number of a type that only Pebble can name.
 func setNumber[T ~uint64](n *T, to uint64) { *n = T(to) }
 
+// filterBlock is what Pebble puts before the name of a filter.
+const filterBlock = "fullfilter."
+
 func (t *runTable) load(room uint64) error {
 	layout, err := t.reader.Layout()
 	if err != nil {
@@ -114,8 +118,14 @@ func (t *runTable) load(room uint64) error {
 		if err != nil {
 			return err
 		}
-		var ok bool
-		if t.filter, ok = newTableFilter(data); !ok {
+		ok := false
+		switch layout.Filter[0].Name {
+		case filterBlock + keyedFilterName:
+			t.filter, ok = newKeyedFilter(data, t.seed)
+		case filterBlock + plainFilterName:
+			t.filter, ok = newTableFilter(data)
+		}
+		if !ok {
 			return errNotARun
 		}
 	}

@@ -59,6 +59,8 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 		LBaseMaxBytes:               int64(max(minLBaseBytes, lastLevelRuns*o.PendingBytes)),
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
 	}
+	plain := bloom.FilterPolicy(filterBitsPerKey) // of the tables of earlier builds
+	p.Filters = map[string]pebble.FilterPolicy{plain.Name(): plain}
 	// A read never writes: reads cause no compactions.
 	p.Experimental.ReadSamplingMultiplier = -1
 	p.EventListener.DataCorruption = func(info pebble.DataCorruptionInfo) { d.fault.noteDamage(info.Details) }
@@ -82,7 +84,7 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 			l.FilterPolicy = pebble.NoFilterPolicy
 			continue
 		}
-		l.FilterPolicy = bloom.FilterPolicy(filterBitsPerKey)
+		l.FilterPolicy = keyedFilters{d}
 	}
 	p.TargetFileSizes[0] = 4 << 20
 	p.TargetFileSizes[1] = 32 << 20 // the index of runs keeps all tables with claims open

@@ -144,6 +144,7 @@ func (s *Store) open() (err error) {
 		return err
 	}
 	d.protect(s.o.Logger)
+	d.seed = s.id.Seed
 	clean, err := check(&s.packedLog)
 	if err != nil {
 		return err

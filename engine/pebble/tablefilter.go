@@ -1,6 +1,87 @@
 package pebble
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/zeebo/xxh3"
+)
+
+// keyedFilters is the policy of the filters that this build writes: Pebble's, of hashes of the keys
+// that depend on the seed of the store. Otherwise a producer could choose ids that all filters seem
+// to have, and each look-up of such an id would read every table.
+//
+//	+---------------------+----------------------+
+//	| filter (tableFilter) | check of the seed 4 LE |
+//	+---------------------+----------------------+
+//
+// A filter whose seed is not the store's is not used. Earlier builds find that the block has another
+// layout, and do without a filter.
+type keyedFilters struct{ disk *disk }
+
+const (
+	keyedFilterName = "hapax.keyed-bloom"
+	plainFilterName = "rocksdb.BuiltinBloomFilter" // of Pebble's filters, which earlier builds wrote
+	filterCheck     = 4
+)
+
+// Name implements pebble.FilterPolicy.
+func (keyedFilters) Name() string { return keyedFilterName }
+
+// NewWriter implements pebble.FilterPolicy.
+func (k keyedFilters) NewWriter(t pebble.FilterType) pebble.FilterWriter {
+	return &keyedWriter{w: bloom.FilterPolicy(filterBitsPerKey).NewWriter(t), seed: k.disk.seed}
+}
+
+// MayContain implements pebble.FilterPolicy.
+func (k keyedFilters) MayContain(_ pebble.FilterType, block, key []byte) bool {
+	f, ok := newKeyedFilter(block, k.disk.seed)
+	return !ok || f.mayContain(keyedHash(key, k.disk.seed))
+}
+
+// newKeyedFilter returns the filter in a block, and false if the block has another layout.
+func newKeyedFilter(block []byte, seed uint64) (f tableFilter, ok bool) {
+	n := len(block) - filterCheck
+	switch {
+	case len(block) == 0: // of a table that has only range deletes
+		f, ok = newTableFilter(nil)
+	case n < 0:
+		return f, false
+	default:
+		f, ok = newTableFilter(block[:n])
+	}
+	if ok && n > 0 && binary.LittleEndian.Uint32(block[n:]) != seedCheck(seed) {
+		f.bits = nil
+	}
+	f.keyed = true
+	return f, ok
+}
+
+func seedCheck(seed uint64) uint32 { return uint32(xxh3.HashStringSeed(keyedFilterName, seed)) }
+
+// keyedHash is the hash of a key for a keyed filter.
+func keyedHash(key []byte, seed uint64) uint32 {
+	var b [8]byte
+	return filterHash(binary.BigEndian.AppendUint64(b[:0], xxh3.HashSeed(key, seed)))
+}
+
+// A keyedWriter writes a filter.
+type keyedWriter struct {
+	w    pebble.FilterWriter
+	seed uint64
+	hash [8]byte
+}
+
+// AddKey implements pebble.FilterWriter.
+func (k *keyedWriter) AddKey(key []byte) {
+	k.w.AddKey(binary.BigEndian.AppendUint64(k.hash[:0], xxh3.HashSeed(key, k.seed)))
+}
+
+// Finish implements pebble.FilterWriter.
+func (k *keyedWriter) Finish(dst []byte) []byte {
+	return binary.LittleEndian.AppendUint32(k.w.Finish(dst), seedCheck(k.seed))
+}
 
 // A tableFilter is the Bloom filter of a table. Its layout is that of RocksDB's full filters, which
 // package bloom of Pebble writes and documents:
@@ -15,6 +96,17 @@ type tableFilter struct {
 	bits   []byte // nil if the table has no filter
 	lines  uint32
 	probes uint8
+	keyed  bool // it has the keyed hashes of its keys
+}
+
+// filterHashes are the hashes of a key for tables with plain and with keyed filters.
+type filterHashes struct{ plain, keyed uint32 }
+
+func (h filterHashes) of(f *tableFilter) uint32 {
+	if f.keyed {
+		return h.keyed
+	}
+	return h.plain
 }
 
 const (
