@@ -91,7 +91,7 @@ func TestConcurrentRequestsKeepNoMoreThanTheLimit(t *testing.T) {
 	ask := limited(t, inMemory(t), time.Now, func(w http.ResponseWriter, _ *http.Request) {
 		started.Done()
 		refused.Wait() // the others are refused while these run
-		w.WriteHeader(201)
+		w.WriteHeader(http.StatusCreated)
 	})
 	var clients sync.WaitGroup
 	var kept atomic.Int64
