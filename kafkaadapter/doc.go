@@ -125,7 +125,8 @@
 // it asks the leader whether the log still has all that was read in the epoch before (one request
 // for each change of the leader). If they do not agree, the partition stops with a
 // PositionError of one of the kinds ErrBelowLog, ErrAboveLog, ErrRecreated, ErrForeignStore,
-// ErrEmptyStore, ErrKafkaAhead, ErrOffsetReset, ErrLogDiverged, ErrModeChanged. The documentation
+// ErrEmptyStore, ErrKafkaAhead, ErrOffsetReset, ErrLogDiverged, ErrModeChanged,
+// ErrPartitionsChanged. The documentation
 // of each lists its recovery policies. Options.Recovery chooses a policy for every such stop;
 // Consumer.AdoptOffset applies one once, to one partition. Without a policy, nothing is skipped or
 // read again. No policy removes claims: a claimed event is still a duplicate.

@@ -98,6 +98,19 @@ var (
 	// Transactional they would be duplicates. Run the consumer with AtMostOnce until these records
 	// are handled, then change the mode. Policies: TrustStore skips them.
 	ErrModeChanged = errors.New("hapax: the mode was changed to Transactional before AtMostOnce had handled all claimed records: run with AtMostOnce until they are handled")
+
+	// ErrPartitionsChanged means that a topic of a pinned consumer (Membership.Pinned) has another
+	// number of partitions than before: partitions were added, or the topic was created again.
+	// Producers that choose the partition by the record's key now send the copies of an earlier event
+	// to another partition, whose consumer may have another store: it would handle them again, and
+	// begin the state of their key anew. A number cannot be lowered, so choose it large enough at
+	// first. Ways out: create a topic with the new number of partitions, read the old one to its end,
+	// and start every consumer with a new store and a new group on the new topic once no copies of
+	// earlier events are sent any more; or, if the partition of an event does not depend on the number
+	// of partitions, or handling copies of earlier events again does no harm, the policy TrustStore,
+	// for every consumer. Policies: TrustStore accepts the number.
+	ErrPartitionsChanged = errors.New("hapax: the number of partitions of a pinned topic has changed, so copies of an event may reach a consumer whose store lacks its claim: " +
+		"if the partition of an event depends on that number, move to a new topic with new stores, as the documentation of ErrPartitionsChanged says; otherwise accept the number")
 )
 
 // A PositionError is the error of a partition that is not read because its offsets in the store and

@@ -39,6 +39,9 @@ func (s *survey) has(from, to int64) bool {
 // check checks that the fetched records follow those that were handled. It returns running, or the
 // state after a fault.
 func (w *worker) check(recs []*kgo.Record) state {
+	if next := w.checkShape(); next != running {
+		return next
+	}
 	if next := w.checkEpochs(recs); next != running {
 		return next
 	}

@@ -24,7 +24,8 @@ type GroupDropPlan struct {
 	// remain, see engine.PlanScopeDrop.
 	Scopes []string
 	// Notes is the number of the adapter's own keys that are removed: owners of partitions,
-	// attempts, adopted offsets, topics that began at their end, and the part of pinned partitions.
+	// attempts, adopted offsets, topics that began at their end, the part of pinned partitions, and the numbers of partitions
+	// of their topics.
 	Notes int
 	// Unpublished is the number of keys with dead letters that are not published yet. DropGroup
 	// returns ErrUnpublished if there are any: run a consumer of the group until they are
@@ -98,7 +99,7 @@ func (p *GroupDropPlan) equal(other *GroupDropPlan) bool {
 // hold, which is a conflict.
 func planGroupDrop(ctx context.Context, eng *engine.Engine, group string, scan func(engine.Range) iter.Seq2[engine.KeyValue, error]) (plan GroupDropPlan, keys [][]byte, err error) {
 	plan.Group = group
-	for _, kind := range []byte{keyOwner, keyAttempts, keyFirst, keyAdoption, keyPinned, keyLetter} {
+	for _, kind := range []byte{keyOwner, keyAttempts, keyFirst, keyAdoption, keyPinned, keyShape, keyLetter} {
 		prefix := appendText(append([]byte(KeyPrefix), kind), group)
 		for kv, err := range scan(engine.Range{Prefix: prefix}) {
 			switch {

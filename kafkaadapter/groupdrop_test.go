@@ -38,7 +38,7 @@ func neighbourOf(tx *engine.Tx, group string) error {
 	p := engine.Position{Group: group, Topic: "t"}
 	return errors.Join(tx.SetOffset(p, engine.Offset{Next: 1}), tx.SetHold(holdName(p), time.Now()), tx.Put(scopeKey(group), []byte(group)),
 		tx.Put(partitionKey(keyOwner, p), owner{}.encode()), tx.Put(partitionKey(keyAttempts, p), attempts{1, 1}.encode()),
-		tx.Put(partitionKey(keyFirst, p), firstSeen{}.encode()), tx.Put(partitionKey(keyAdoption, p), []byte{1}))
+		tx.Put(partitionKey(keyFirst, p), shape{}.encode()), tx.Put(partitionKey(keyAdoption, p), []byte{1}))
 }
 
 func TestAGroupThatIsGoneIsDropped(t *testing.T) {
@@ -56,7 +56,7 @@ func TestAGroupThatIsGoneIsDropped(t *testing.T) {
 		m.stop(t)
 		more := engine.Position{Group: r.group, Topic: r.topic, Partition: 1}
 		err := r.eng.Update(t.Context(), func(tx *engine.Tx) error { // data of other modes and faults
-			return errors.Join(tx.Put(partitionKey(keyAttempts, more), attempts{1, 1}.encode()), tx.Put(partitionKey(keyFirst, more), firstSeen{}.encode()))
+			return errors.Join(tx.Put(partitionKey(keyAttempts, more), attempts{1, 1}.encode()), tx.Put(partitionKey(keyFirst, more), shape{}.encode()))
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -28,6 +28,7 @@ type partition struct {
 	backlog backlog
 	ends    logEnds
 	hold    hold
+	shape   atomic.Pointer[shape] // of the topic, as it was taken over; nil if it does not matter
 	handlers
 
 	ctx    context.Context // of handlers; nothing commits after it has ended

@@ -2,7 +2,6 @@ package kafkaadapter
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -54,6 +53,7 @@ func (n *pinner) pin(ctx context.Context) error {
 		return err
 	}
 	n.seeTopics(ctx, details)
+	n.checkShapes(details)
 	var added []topicPartition
 	hook := make(map[string][]int32)
 	for _, d := range details {
@@ -85,13 +85,25 @@ func (n *pinner) pin(ctx context.Context) error {
 	return nil
 }
 
-// seeTopics stores the numbers of partitions of the topics that are read from Latest, also of those
-// without a partition of this consumer: one that is added later is read from its beginning. It does
+// checkShapes looks partitions up again whose topics have another number of partitions than before.
+func (n *pinner) checkShapes(details kadm.TopicDetails) {
+	for _, p := range n.parts.all() {
+		d, found := details[p.pos.Topic]
+		if known := p.shape.Load(); known != nil && found && d.Err == nil && !shapeOf(d).follows(*known) {
+			n.parts.pause(p)
+			p.queue.interrupt(errShapeChanged)
+		}
+	}
+}
+
+func shapeOf(d kadm.TopicDetail) shape { return shape{d.ID, uint32(len(d.Partitions))} }
+
+// seeTopics stores the numbers of partitions of the pinned topics, also of those without a partition
+// of this consumer. With Latest, a partition that is added later is read from its beginning. It does
 // not wait long for a store that hangs. An error is left to the partitions, which use the store, too.
 func (n *pinner) seeTopics(ctx context.Context, details kadm.TopicDetails) {
 	l, away := n.links.get()
-	latest := func(d kadm.TopicDetail) bool { return d.Err == nil && n.opt.route(d.Topic).Start == Latest }
-	if away != nil || n.seeing.Load() || !slices.ContainsFunc(details.Sorted(), latest) {
+	if away != nil || n.seeing.Load() {
 		return
 	}
 	n.seeing.Store(true)
@@ -99,16 +111,13 @@ func (n *pinner) seeTopics(ctx context.Context, details kadm.TopicDetails) {
 	go func() {
 		defer close(seen)
 		defer n.seeing.Store(false)
-		err := l.eng.Update(ctx, func(tx *engine.Tx) error {
+		err := l.eng.Update(ctx, func(tx *engine.Tx) (err error) {
 			for _, d := range details {
-				if !latest(d) {
-					continue
-				}
-				if _, err := firstSight(tx, n.opt.Group, d.Topic, firstSeen{d.ID, uint32(len(d.Partitions))}); err != nil {
-					return err
+				if d.Err == nil && err == nil {
+					err = n.see(tx, d.Topic, shapeOf(d))
 				}
 			}
-			return nil
+			return err
 		}, engine.Retries(10))
 		if err != nil && ctx.Err() == nil {
 			n.throttled(n.opt.Telemetry.Logger.Warn, "the partitions of pinned topics cannot be stored; it is tried again", topicPartition{}, "group", n.opt.Group, "error", err)
@@ -118,6 +127,19 @@ func (n *pinner) seeTopics(ctx context.Context, details kadm.TopicDetails) {
 	case <-seen:
 	case <-time.After(storeTime):
 	}
+}
+
+func (n *pinner) see(tx *engine.Tx, topic string, now shape) error {
+	if n.opt.route(topic).Start == Latest {
+		if _, err := firstSight(tx, n.opt.Group, topic, now); err != nil {
+			return err
+		}
+	}
+	if !n.opt.Membership.dependsOnShape() {
+		return nil
+	}
+	_, err := lastShape(tx, n.opt.Group, topic, now)
+	return err
 }
 
 // repinTopic forgets a topic that was created again, and assigns its partitions anew.
@@ -130,6 +152,11 @@ func (n *pinner) repinTopic(topic string) {
 	}
 	n.client.PurgeTopicsFromConsuming(topic)
 	n.revoked(lost)
+	n.wake()
+}
+
+// wake makes pinLoop check the topics now.
+func (n *pinner) wake() {
 	select {
 	case n.repin <- struct{}{}:
 	default:

@@ -14,7 +14,8 @@ import (
 //
 // An event is then a duplicate only of an event in the partitions of the same consumer. Producers
 // must send all copies of an event to one partition, as they do when the record's key decides
-// it.
+// it. The number of a topic's partitions therefore must not change: the store keeps it, and if it has
+// changed, the topic's partitions stop with ErrPartitionsChanged, unless Of is 1.
 //
 // Offsets are committed under Options.Group, for lag tools; no process may consume with that group
 // as a member. The commit is read again before it is replaced: if a process with another store has

@@ -135,7 +135,7 @@ func TestChangedNumberOfPinnedConsumersIsNoticed(t *testing.T) {
 
 func TestPartitionThatIsAddedIsPinnedToo(t *testing.T) {
 	r := newRig(t, 1)
-	m := r.start(t, r.work(2, nil), pinned(1, 2))
+	m := r.start(t, r.work(2, nil), pinned(1, 2), acceptPartitions)
 	kafkatest.Until(t, "a check of the topic", func() bool { return m.Ready() == nil })
 	if _, err := kadm.NewClient(r.Client(t)).CreatePartitions(context.Background(), 1, r.topic); err != nil {
 		t.Fatal(err)
@@ -159,7 +159,7 @@ func TestPartitionThatIsAddedIsReadFromItsBeginning(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 1)
 			latest := func(o *Options) { o.Routes[0].Start = Latest }
-			m := r.start(t, r.work(2, nil), pinned(1, 2), latest)
+			m := r.start(t, r.work(2, nil), pinned(1, 2), latest, acceptPartitions)
 			kafkatest.Until(t, "a check of the topic", func() bool { return m.Ready() == nil })
 			if restart {
 				m.stop(t)
@@ -170,7 +170,7 @@ func TestPartitionThatIsAddedIsReadFromItsBeginning(t *testing.T) {
 			r.partitions = 2
 			kafkatest.Until(t, "the partition that is added", func() bool { return r.TryProduce(t, r.event(1, "added")) == nil })
 			if restart {
-				m = r.start(t, r.work(2, nil), pinned(1, 2), latest)
+				m = r.start(t, r.work(2, nil), pinned(1, 2), latest, acceptPartitions)
 			}
 			kafkatest.Until(t, "the new partition", func() bool {
 				select {

@@ -170,12 +170,14 @@ func TestEachDisagreementHasItsPolicies(t *testing.T) {
 		ErrOffsetReset:  func(p *Recovery, w RecoveryPolicy) { p.OffsetReset = w },
 		ErrLogDiverged:  func(p *Recovery, w RecoveryPolicy) { p.LogDiverged = w },
 		ErrModeChanged:  func(p *Recovery, w RecoveryPolicy) { p.ModeChanged = w },
+
+		ErrPartitionsChanged: func(p *Recovery, w RecoveryPolicy) { p.PartitionsChanged = w },
 	}
 	allowed := map[error]string{
 		ErrBelowLog: "stop start_over", ErrAboveLog: "stop start_over trust_kafka", ErrRecreated: "stop start_over trust_kafka",
 		ErrForeignStore: "stop trust_store trust_kafka start_over", ErrEmptyStore: "stop trust_kafka start_over",
 		ErrKafkaAhead: "stop trust_store trust_kafka", ErrOffsetReset: "stop trust_store trust_kafka", ErrLogDiverged: "stop trust_store start_over",
-		ErrModeChanged: "stop trust_store",
+		ErrModeChanged: "stop trust_store", ErrPartitionsChanged: "stop trust_store",
 	}
 	for kind, set := range set {
 		for w := Stop; w <= StartOver+1; w++ {

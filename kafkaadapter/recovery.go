@@ -46,6 +46,8 @@ type Recovery struct {
 	OffsetReset  RecoveryPolicy // ErrOffsetReset: Stop, TrustStore, TrustKafka
 	LogDiverged  RecoveryPolicy // ErrLogDiverged: Stop, TrustStore, StartOver
 	ModeChanged  RecoveryPolicy // ErrModeChanged: Stop, TrustStore
+
+	PartitionsChanged RecoveryPolicy // ErrPartitionsChanged: Stop, TrustStore
 }
 
 // A disagreement is one row of Recovery: its error, its field, and the policies that apply.
@@ -69,6 +71,7 @@ var disagreements = []disagreement{
 	{ErrOffsetReset, "OffsetReset", func(p *Recovery) *RecoveryPolicy { return &p.OffsetReset }, []RecoveryPolicy{TrustStore, TrustKafka}},
 	{ErrLogDiverged, "LogDiverged", func(p *Recovery) *RecoveryPolicy { return &p.LogDiverged }, []RecoveryPolicy{TrustStore, StartOver}},
 	{ErrModeChanged, "ModeChanged", func(p *Recovery) *RecoveryPolicy { return &p.ModeChanged }, []RecoveryPolicy{TrustStore}},
+	{ErrPartitionsChanged, "PartitionsChanged", func(p *Recovery) *RecoveryPolicy { return &p.PartitionsChanged }, []RecoveryPolicy{TrustStore}},
 }
 
 func disagreementOf(kind error) disagreement {

@@ -23,6 +23,7 @@ type shared struct {
 	positions sync.Map // topics whose records were found to have no id, see notePositions
 
 	brokers
+	shapes     shapes
 	publishers map[string]*deadletter.Publisher // by dead-letter topic
 }
 

@@ -1,7 +1,6 @@
 package kafkaadapter
 
 import (
-	"encoding/binary"
 	"errors"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -72,7 +71,9 @@ func (f *finder) own(tx *engine.Tx, v *view, seen *engine.Offset) (b beginning, 
 	if err != nil {
 		return b, err
 	}
-	b, err = v.begin(f.recovery(), atEnd)
+	if b, err = v.begin(f.recovery(), atEnd); err == nil {
+		b, err = f.checkShape(tx, v, b)
+	}
 	switch {
 	case moved && (err != nil || b.kind != nil):
 		return b, errMoved
@@ -127,40 +128,21 @@ func (f *finder) startsAtEnd(tx *engine.Tx, v *view) (bool, error) {
 	if f.route.Start != Latest || v.store != nil || v.committed != nil {
 		return false, nil
 	}
-	first, err := firstSight(tx, f.pos.Group, f.pos.Topic, firstSeen{v.topicID, uint32(v.partitions)})
+	first, err := firstSight(tx, f.pos.Group, f.pos.Topic, shape{v.topicID, uint32(v.partitions)})
 	return first.topicID == v.topicID && uint32(f.pos.Partition) < first.partitions, err
 }
 
-// firstSeen is the state of a topic when the group was first assigned one of its partitions with
-// Latest, or when a pinned consumer first saw the topic.
-type firstSeen struct {
-	topicID    [16]byte
-	partitions uint32
-}
-
-// firstSight returns what the store has of a topic, or stores its state now if it has nothing.
-func firstSight(tx *engine.Tx, group, topic string, now firstSeen) (firstSeen, error) {
+// firstSight returns the shape of a topic when the group was first assigned one of its partitions
+// with Latest, or when a pinned consumer first saw the topic. If the store has none, it is the
+// present one.
+func firstSight(tx *engine.Tx, group, topic string, now shape) (shape, error) {
 	key := partitionKey(keyFirst, engine.Position{Group: group, Topic: topic, Partition: -1})
 	b, found, err := tx.Get(key)
 	switch {
 	case err != nil:
-		return firstSeen{}, err
+		return shape{}, err
 	case !found:
 		return now, tx.Put(key, now.encode())
 	}
-	return parseFirstSeen(b)
-}
-
-// encode: version 1 | topic id 16 | partitions u32.
-func (f firstSeen) encode() []byte {
-	return binary.BigEndian.AppendUint32(append([]byte{1}, f.topicID[:]...), f.partitions)
-}
-
-func parseFirstSeen(b []byte) (f firstSeen, err error) {
-	if len(b) != 21 || b[0] != 1 {
-		return f, unknownForm("the first sight of a topic", b)
-	}
-	copy(f.topicID[:], b[1:])
-	f.partitions = binary.BigEndian.Uint32(b[17:])
-	return f, nil
+	return parseShape(b)
 }

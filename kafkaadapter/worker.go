@@ -132,7 +132,7 @@ func (w *worker) faulted(err error) state {
 	case errors.As(err, new(*kgo.ErrDataLoss)):
 		w.cause = errors.Join(ErrLogDiverged, err)
 		return lookingUp
-	case isPositionError(err), errors.Is(err, errCommitChanged):
+	case isPositionError(err), errors.Is(err, errCommitChanged), errors.Is(err, errShapeChanged):
 		return lookingUp
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
 		return w.stopForNow("unauthorized", err, lookingUp)
