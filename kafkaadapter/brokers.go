@@ -62,6 +62,27 @@ func (b *brokers) topic(ctx context.Context, topic string, fresh bool) (id [16]b
 	return id, partitions, nil
 }
 
+// shapesOf requests the shapes of topics. Those with an error are left out.
+func (b *brokers) shapesOf(ctx context.Context, topics []string) (map[string]shape, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	for _, topic := range topics {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = kmsg.StringPtr(topic)
+		req.Topics = append(req.Topics, t)
+	}
+	resp, err := req.RequestWith(ctx, b.client)
+	if err != nil {
+		return nil, fmt.Errorf("looking up the topics: %w", err)
+	}
+	found := make(map[string]shape, len(topics))
+	for i := range resp.Topics {
+		if t := &resp.Topics[i]; t.Topic != nil && t.ErrorCode == 0 {
+			found[*t.Topic] = shape{t.TopicID, uint32(len(t.Partitions))}
+		}
+	}
+	return found, nil
+}
+
 // listOffset requests from the partition's leader the log's start, its end (the high watermark) or,
 // with readCommitted, its last stable offset.
 func (b *brokers) listOffset(ctx context.Context, topic string, partition int32, at int64, isolation int8) (int64, error) {

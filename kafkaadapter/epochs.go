@@ -55,6 +55,24 @@ func (w *worker) endOfEpoch(epoch int32) (int64, error) {
 	}
 }
 
+// checkShape makes sure that no partition was added before the records in the queue were fetched.
+func (w *worker) checkShape() state {
+	if !w.c.opt.Membership.dependsOnShape() || w.open.Load() {
+		return running
+	}
+	now, err := w.c.shapes.now(w.ending, w.pos.Topic, func(ctx context.Context) (map[string]shape, error) {
+		return w.c.shapesOf(ctx, w.c.opt.topics())
+	})
+	if err == nil && !now.follows(*w.shape.Load()) {
+		err = errShapeChanged
+	}
+	if err == nil {
+		return running
+	}
+	w.drop(err)
+	return lookingUp
+}
+
 // drop ends the fetching of the partition and drops the fetched records, because the partition must
 // be looked up again.
 func (w *worker) drop(cause error) {

@@ -42,6 +42,9 @@ func (m *Membership) label() string {
 	return m.InstanceID
 }
 
+// dependsOnShape reports whether a change of the number of partitions moves events between stores.
+func (m *Membership) dependsOnShape() bool { return m.Pinned.Of > 1 }
+
 func (s Pinned) has(partition int32) bool { return int(partition)%s.Of == s.Ordinal }
 
 func (m *Membership) checkPinned() error {

@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/hapax-dev/hapax/engine"
 )
@@ -30,9 +29,6 @@ func (s shape) follows(before shape) bool {
 	return s.partitions == before.partitions
 }
 
-// dependsOnShape reports whether a change of the number of partitions moves events between stores.
-func (m *Membership) dependsOnShape() bool { return m.Pinned.Of > 1 }
-
 func shapeKey(group, topic string) []byte {
 	return partitionKey(keyShape, engine.Position{Group: group, Topic: topic, Partition: -1})
 }
@@ -49,49 +45,9 @@ func lastShape(tx *engine.Tx, group, topic string, now shape) (shape, error) {
 	return parseShape(b)
 }
 
-// checkShape completes where a partition is read: not at all if the topic of a pinned consumer has
-// another number of partitions than before.
-func (f *finder) checkShape(tx *engine.Tx, v *view, b beginning) (beginning, error) {
-	if !f.c.opt.Membership.dependsOnShape() {
-		return b, nil
-	}
-	now := shape{v.topicID, uint32(v.partitions)}
-	before, err := lastShape(tx, f.pos.Group, f.pos.Topic, now)
-	switch {
-	case err != nil:
-		return b, err
-	case now.follows(before) && now.topicID == before.topicID:
-		f.shape.Store(&before)
-		return b, nil
-	case now.follows(before):
-	case f.recovery().PartitionsChanged != TrustStore:
-		return b, fmt.Errorf("%w (topic %s had %d partitions and has %d)", v.refuse(ErrPartitionsChanged), f.pos.Topic, before.partitions, now.partitions)
-	case b.kind == nil:
-		b.kind, b.way = ErrPartitionsChanged, TrustStore
-	}
-	f.shape.Store(&now)
-	return b, tx.Put(shapeKey(f.pos.Group, f.pos.Topic), now.encode())
-}
-
 // errShapeChanged means that the number of partitions of a pinned topic has changed while it was
 // read. The partition is looked up again.
 var errShapeChanged = errors.New("hapax: the number of partitions has changed")
-
-// checkShape makes sure that no partition was added before the records in the queue were fetched.
-func (w *worker) checkShape() state {
-	if !w.c.opt.Membership.dependsOnShape() || w.open.Load() {
-		return running
-	}
-	now, err := w.c.shapeNow(w.ending, w.pos.Topic)
-	if err == nil && !now.follows(*w.shape.Load()) {
-		err = errShapeChanged
-	}
-	if err == nil {
-		return running
-	}
-	w.drop(err)
-	return lookingUp
-}
 
 // encode: version 1 | topic id 16 | partitions u32.
 func (s shape) encode() []byte {
@@ -121,58 +77,37 @@ type shapeLook struct {
 	err   error
 }
 
-// shapeNow returns the shape of a topic from a request that is sent after the call. Concurrent calls
-// share a request.
-func (c *shared) shapeNow(ctx context.Context, topic string) (shape, error) {
-	c.shapes.mu.Lock()
-	l := c.shapes.next
+// now returns the shape of a topic from a look-up that begins after the call. Concurrent calls share
+// a look-up.
+func (s *shapes) now(ctx context.Context, topic string, lookUp func(context.Context) (map[string]shape, error)) (shape, error) {
+	s.mu.Lock()
+	l := s.next
 	if l == nil {
 		l = &shapeLook{done: make(chan struct{})}
-		c.shapes.next = l
-		go c.lookAtShapes(l)
+		s.next = l
+		go s.run(l, lookUp)
 	}
-	c.shapes.mu.Unlock()
+	s.mu.Unlock()
 	select {
 	case <-l.done:
 	case <-ctx.Done():
 		return shape{}, ctx.Err()
 	}
-	s, found := l.found[topic]
-	if l.err == nil && !found {
+	found, ok := l.found[topic]
+	if l.err == nil && !ok {
 		return shape{}, fmt.Errorf("looking up topic %s: %w", topic, kerr.UnknownTopicOrPartition)
 	}
-	return s, l.err
+	return found, l.err
 }
 
-func (c *shared) lookAtShapes(l *shapeLook) {
+func (s *shapes) run(l *shapeLook, lookUp func(context.Context) (map[string]shape, error)) {
 	defer close(l.done)
-	c.shapes.running.Lock()
-	defer c.shapes.running.Unlock()
-	c.shapes.mu.Lock()
-	c.shapes.next = nil
-	c.shapes.mu.Unlock()
+	s.running.Lock()
+	defer s.running.Unlock()
+	s.mu.Lock()
+	s.next = nil
+	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), lookUpTime)
 	defer cancel()
-	l.found, l.err = c.brokers.shapesOf(ctx, c.opt.topics())
-}
-
-// shapesOf requests the shapes of topics. Those with an error are left out.
-func (b *brokers) shapesOf(ctx context.Context, topics []string) (map[string]shape, error) {
-	req := kmsg.NewPtrMetadataRequest()
-	for _, topic := range topics {
-		t := kmsg.NewMetadataRequestTopic()
-		t.Topic = kmsg.StringPtr(topic)
-		req.Topics = append(req.Topics, t)
-	}
-	resp, err := req.RequestWith(ctx, b.client)
-	if err != nil {
-		return nil, fmt.Errorf("looking up the topics: %w", err)
-	}
-	found := make(map[string]shape, len(topics))
-	for i := range resp.Topics {
-		if t := &resp.Topics[i]; t.Topic != nil && t.ErrorCode == 0 {
-			found[*t.Topic] = shape{t.TopicID, uint32(len(t.Partitions))}
-		}
-	}
-	return found, nil
+	l.found, l.err = lookUp(ctx)
 }

@@ -2,6 +2,7 @@ package kafkaadapter
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/hapax-dev/hapax/engine"
 )
@@ -145,4 +146,28 @@ func firstSight(tx *engine.Tx, group, topic string, now shape) (shape, error) {
 		return now, tx.Put(key, now.encode())
 	}
 	return parseShape(b)
+}
+
+// checkShape completes where a partition is read: not at all if the topic of a pinned consumer has
+// another number of partitions than before.
+func (f *finder) checkShape(tx *engine.Tx, v *view, b beginning) (beginning, error) {
+	if !f.c.opt.Membership.dependsOnShape() {
+		return b, nil
+	}
+	now := shape{v.topicID, uint32(v.partitions)}
+	before, err := lastShape(tx, f.pos.Group, f.pos.Topic, now)
+	switch {
+	case err != nil:
+		return b, err
+	case now.follows(before) && now.topicID == before.topicID:
+		f.shape.Store(&before)
+		return b, nil
+	case now.follows(before):
+	case f.recovery().PartitionsChanged != TrustStore:
+		return b, fmt.Errorf("%w (topic %s had %d partitions and has %d)", v.refuse(ErrPartitionsChanged), f.pos.Topic, before.partitions, now.partitions)
+	case b.kind == nil:
+		b.kind, b.way = ErrPartitionsChanged, TrustStore
+	}
+	f.shape.Store(&now)
+	return b, tx.Put(shapeKey(f.pos.Group, f.pos.Topic), now.encode())
 }
