@@ -33,6 +33,7 @@ type candidate struct {
 	place
 	nearAt, nearEnd int // places in its request that also count (neighbours.go)
 	seen            time.Time
+	sent            int64    // Event.Sent in Unix milliseconds, 0 if unknown
 	lock            lockName // in a transaction only: the name of its reservation
 	fingerprint     string
 	arrives         bool // the event has the time of its arrival
@@ -46,13 +47,13 @@ type candidate struct {
 
 // takes reports whether the candidate can take the claim although it exists.
 func (c *candidate) takes(r *Record) bool {
-	return r.free(c.seen) && !r.conflicts(c.fingerprint, c.seen)
+	return r.free(c.seen, c.sent) && !r.conflicts(c)
 }
 
 // answer returns the result for an existing claim that the candidate does not take.
 func (c *candidate) answer(r *Record) Result {
 	switch {
-	case r.conflicts(c.fingerprint, c.seen):
+	case r.conflicts(c):
 		return Result{Verdict: Mismatch, Record: *r}
 	case r.State == Leased:
 		return Result{Verdict: Pending, Record: *r}
@@ -72,6 +73,9 @@ func (r *Record) begin(ev *Event, seen, first time.Time) {
 	r.State, r.FirstSeen, r.Origin, r.Fingerprint = Done, first, ev.Origin, ev.Fingerprint
 	if ev.Window > 0 {
 		r.Window = ev.Window.Truncate(time.Millisecond)
+		if sent := ev.sent(); sent != 0 {
+			r.Sent = time.UnixMilli(sent).UTC()
+		}
 	}
 	if ev.Lease > 0 {
 		r.State, r.Owner, r.LeaseEnd = Leased, newOwner(), leaseEnd(seen, ev.Lease)

@@ -37,6 +37,12 @@ type Event struct {
 	// depends on its own window or lease, not on that of a later delivery. Such a window is at most
 	// limits.ArrivalWindow.
 	Window time.Duration
+	// Sent is when this delivery was sent, such as the time at which a broker got it; zero if that is
+	// unknown. It decides only whether the window of a claim has ended: a delivery is a Duplicate too
+	// if it was sent less than the claim's window before or after the delivery that made the claim,
+	// however much later it arrives. Without it, a consumer that was down for longer than the window
+	// would handle both of two copies that were sent together. It is stored in milliseconds.
+	Sent time.Time
 	// Lease makes the claim pending for that long, counted by the engine's clock: Result.Lease of
 	// the caller that gets Claimed is the right to finish it with a result, and all others get
 	// Pending. When the lease has expired, one other caller can take the claim over. 0 = the claim
@@ -65,6 +71,14 @@ func (ev *Event) arrives() bool { return ev.Time.IsZero() && ev.Window > 0 }
 // timed reports whether not only the existence of a claim decides about the event, but also the
 // clock or a fingerprint.
 func (ev *Event) timed() bool { return ev.Window != 0 || ev.Lease != 0 || ev.Fingerprint != "" }
+
+// sent returns when the delivery was sent in Unix milliseconds, 0 if that is unknown.
+func (ev *Event) sent() int64 {
+	if ev.Sent.IsZero() {
+		return 0
+	}
+	return ev.Sent.UnixMilli()
+}
 
 // when returns the event's time if it arrives now.
 func (ev *Event) when(now time.Time) time.Time {

@@ -64,6 +64,52 @@ func TestAnEventIsClaimedAgainOnceItsWindowHasEnded(t *testing.T) {
 	}
 }
 
+// Two copies were sent together, and the consumer was down between them for longer than the window.
+// The one that arrives later is a duplicate; an event that was sent after the window is not.
+func TestACopyThatWasSentWithinTheWindowIsADuplicateHoweverLate(t *testing.T) {
+	late := func(ev engine.Event, sent time.Time) engine.Event {
+		ev.Sent = sent
+		return ev
+	}
+	for name, try := range map[string]func(*testing.T, *engine.Engine, engine.Event) engine.Result{
+		"at most once": func(t *testing.T, e *engine.Engine, ev engine.Event) engine.Result { return claim(t, e, ev) },
+		"transaction": func(t *testing.T, e *engine.Engine, ev engine.Event) (r engine.Result) {
+			update(t, e, func(tx *engine.Tx) { r, _ = tx.TryClaim(ev) })
+			return r
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, outage := range []time.Duration{3 * time.Hour, 17 * 24 * time.Hour} { // across Mondays, too
+				c := &clock{t: sunday}
+				e, m := openMem(t, engine.Options{Clock: c.now})
+				ev := arriving("a", time.Hour)
+				sent := sunday.Add(-10 * time.Hour) // the consumer lags
+				first := try(t, e, late(ev, sent))
+				wantLife(t, first, engine.Claimed, 0, sunday)
+				if !first.Record.Sent.Equal(sent) {
+					t.Errorf("sent %v", first.Record.Sent)
+				}
+				e = open(t, m.Crash(), engine.Options{Clock: c.now})
+				c.set(sunday.Add(outage))
+				wantLife(t, try(t, e, late(ev, sent)), engine.Duplicate, 0, sunday)
+				wantLife(t, try(t, e, late(ev, sent.Add(time.Hour-time.Millisecond))), engine.Duplicate, 0, sunday)
+				wantLife(t, try(t, e, late(ev, sent.Add(time.Millisecond-time.Hour))), engine.Duplicate, 0, sunday)
+				again := sent.Add(time.Hour)
+				if r := try(t, e, late(ev, again)); r.Verdict != engine.Claimed {
+					t.Errorf("sent after the window: %v", r.Verdict)
+				}
+				if r := try(t, e, late(ev, again.Add(30*24*time.Hour))); r.Verdict != engine.Duplicate { // both arrive together
+					t.Errorf("it arrives within the window: %v", r.Verdict)
+				}
+				c.set(c.now().Add(time.Hour))
+				if r := try(t, e, ev); r.Verdict != engine.Claimed {
+					t.Errorf("sent at an unknown time: %v", r.Verdict)
+				}
+			}
+		})
+	}
+}
+
 func wantLife(t *testing.T, r engine.Result, want engine.Verdict, generation uint64, seen time.Time) {
 	t.Helper()
 	if r.Verdict != want || r.Record.Generation != generation || !r.Record.FirstSeen.Equal(seen) {

@@ -47,7 +47,7 @@ func (f *finder) newCandidate(r *claimSet, c *candidate, ev *Event, res *Result,
 
 // fillCandidate makes c, which is zero, the candidate of an event that was checked, in its week.
 func (f *finder) fillCandidate(c *candidate, r *claimSet, ev *Event, week weekbucket.Week, now time.Time) {
-	c.scope, c.seen, c.fingerprint = ev.Scope, now, ev.Fingerprint
+	c.scope, c.seen, c.sent, c.fingerprint = ev.Scope, now, ev.sent(), ev.Fingerprint
 	c.week, c.keyAt = week, len(r.arena)
 	r.arena = storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(r.arena, ev.ID)
 	c.keyEnd = len(r.arena)

@@ -55,6 +55,9 @@ func TestGoldenRecords(t *testing.T) {
 		{Record{State: DeadLettered, FirstSeen: time.UnixMilli(1).UTC(), Origin: Origin{Partition: -1, Offset: 300}}, 5, "02 00 02 05 01 d804"},
 		{Record{State: Done, Generation: 1, FirstSeen: time.UnixMilli(1).UTC(), Window: time.Millisecond}, 5, "11 01 02 05 00 00 01"},
 		{Record{State: DeadLettered, FirstSeen: time.UnixMilli(1).UTC(), Window: time.Hour}, 5, "12 00 02 05 00 00 80dddb01"},
+		{Record{State: Done, FirstSeen: time.UnixMilli(1).UTC(), Window: time.Millisecond, Sent: time.UnixMilli(-1).UTC()}, 5, "19 00 02 05 00 00 01 01"},
+		{Record{State: Leased, FirstSeen: time.UnixMilli(1).UTC(), Window: time.Hour, Sent: time.UnixMilli(2).UTC(), Owner: 2, LeaseEnd: time.UnixMilli(1).UTC(), Data: "d"}, 5,
+			"5b 00 02 05 00 00 80dddb01 04 0000000000000002 02 01 64"},
 		{Record{State: Leased, FirstSeen: time.UnixMilli(1).UTC(), Owner: 1 << 56, LeaseEnd: time.UnixMilli(-1).UTC()}, 5, "03 00 02 05 00 00 0100000000000000 01"},
 		{Record{State: Leased, FirstSeen: time.UnixMilli(1).UTC(), Window: time.Millisecond, Owner: 2, LeaseEnd: time.UnixMilli(1).UTC(), Fingerprint: "fp"}, 5,
 			"33 00 02 05 00 00 01 0000000000000002 02 02 6670"},
@@ -364,6 +367,8 @@ func TestRecordWithAFieldThatIsNeverWrittenIsDamaged(t *testing.T) {
 		{0x03, 0, 2, 5, 1, 0},                                                    // leased without an owner
 		{0x04, 0, 2, 5, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2},                         // released, with an owner
 		{0x11, 0, 2, 5, 1, 0, 255, 255, 255, 255, 255, 255, 255, 255, 127},       // a window of more than 292 years
+		{0x09, 0, 2, 5, 1, 0, 2},                                                 // sent, without a window
+		{0x19, 0, 2, 5, 1, 0, 1, 0},                                              // sent at 0
 		{0x85, 0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0, 0, 0, 0, 0},                   // a partition of more than 31 bits
 		{0x85, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1}, // an offset of 64 bits
 		{0x85, 0, 0, 0, 0, 0, 0},                                                 // without an offset

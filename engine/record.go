@@ -63,6 +63,9 @@ type Record struct {
 	// Window is Event.Window of that delivery in whole milliseconds, 0 for a claim that lasts as
 	// long as its week.
 	Window time.Duration
+	// Sent is Event.Sent of that delivery, in UTC, in milliseconds; zero if it is unknown or there is
+	// no window.
+	Sent time.Time
 	// Owner identifies the holder of the lease on a Leased claim; 0 in every other state.
 	Owner uint64
 	// LeaseEnd is the end of the lease on a Leased claim, in UTC, in milliseconds; zero in every
@@ -74,8 +77,9 @@ type Record struct {
 	Data string
 }
 
-// Expires returns when the claim's window ends; from then on it can be made again. It is zero for a
-// claim without a window.
+// Expires returns when the claim's window ends; from then on it can be made again, but not by a
+// delivery that was sent within the window of this one (Event.Sent). It is zero for a claim without a
+// window.
 func (r Record) Expires() time.Time {
 	if r.Window == 0 {
 		return time.Time{}
@@ -83,8 +87,9 @@ func (r Record) Expires() time.Time {
 	return r.FirstSeen.Add(r.Window)
 }
 
-// free reports whether the claim can be made again at a time. It then gets the next generation.
-func (r *Record) free(at time.Time) bool {
+// free reports whether the claim can be made again at a time, by a delivery that was sent at another
+// one (Unix milliseconds, 0 if unknown). It then gets the next generation.
+func (r *Record) free(at time.Time, sent int64) bool {
 	switch {
 	case r.Generation == math.MaxUint64:
 		return false
@@ -93,18 +98,27 @@ func (r *Record) free(at time.Time) bool {
 	case r.State == Leased:
 		return !at.Before(r.LeaseEnd)
 	}
-	return r.expired(at)
+	return r.expired(at, sent)
 }
 
-// expired reports whether the claim's window has ended.
-func (r *Record) expired(at time.Time) bool {
-	return r.Window > 0 && !at.Before(r.FirstSeen.Add(r.Window))
+// expired reports whether the claim's window has ended, for a delivery that arrives and was sent at
+// these times.
+func (r *Record) expired(at time.Time, sent int64) bool {
+	return r.Window > 0 && !at.Before(r.FirstSeen.Add(r.Window)) && !r.sentTogether(sent)
 }
 
-// conflicts reports whether an event with that fingerprint is another request than that of the
-// claim.
-func (r *Record) conflicts(fingerprint string, at time.Time) bool {
-	return fingerprint != r.Fingerprint && fingerprint != "" && r.Fingerprint != "" && !r.expired(at)
+// sentTogether reports whether the delivery was sent within the claim's window of the one that made
+// the claim.
+func (r *Record) sentTogether(sent int64) bool {
+	if sent == 0 || r.Sent.IsZero() {
+		return false
+	}
+	return r.Sent.Sub(time.UnixMilli(sent)).Abs() < r.Window
+}
+
+// conflicts reports whether the candidate's fingerprint is that of another request than the claim's.
+func (r *Record) conflicts(c *candidate) bool {
+	return c.fingerprint != r.Fingerprint && c.fingerprint != "" && r.Fingerprint != "" && !r.expired(c.seen, c.sent)
 }
 
 // end sets the record's state at the end of a lease.
@@ -125,11 +139,11 @@ func (r *Record) opens(generation uint64) bool {
 //	+-----------+--------------------+-----------------------+---------------+------------------+---------------+
 //	| form | st | generation uvarint | first seen ms, varint | topic uvarint | partition varint | offset varint |
 //	+-----------+--------------------+-----------------------+---------------+------------------+---------------+
-//	| window ms uvarint | owner u64 | lease end ms, varint | fingerprint, bytes | data, bytes |
-//	+-------------------+-----------+----------------------+--------------------+-------------+
-//	  formWindow          only if Leased                     formFingerprint      formData
+//	| window ms uvarint | sent ms, varint | owner u64 | lease end ms, varint | fingerprint, bytes | data, bytes |
+//	+-------------------+-----------------+-----------+----------------------+--------------------+-------------+
+//	  formWindow          formSent          only if Leased                     formFingerprint      formData
 //
-// The low four bits of the first byte are the state, the others say which fields follow the offset;
+// The low three bits of the first byte are the state, the others say which fields follow the offset;
 // first seen is in Unix milliseconds; topic is its number in the store's table of names (names.go);
 // varints as in encoding/binary.
 //
@@ -146,7 +160,8 @@ const (
 	shortTime = 5             // bytes
 	shortFrom = 1577836800000 // 2020-01-01 00:00 UTC
 
-	formState  = 0x0f
+	formState  = 0x07
+	formSent   = 0x08 // the time of sending is present; only with a window. Older builds read it as an unknown state
 	formWindow = 0x10 // the window is present, and not 0
 
 	formFingerprint = 0x20 // the fingerprint is present, and not empty
@@ -175,10 +190,15 @@ func (r *Record) fitsShort(topic uint64) bool {
 		ms >= shortFrom && ms < shortFrom+1<<(8*shortTime)
 }
 
+func (r *Record) hasSent() bool { return r.Window > 0 && !r.Sent.IsZero() }
+
 func appendLongRecord(dst []byte, r *Record, topic uint64) []byte {
 	form := byte(r.State)
 	if r.Window > 0 {
 		form |= formWindow
+	}
+	if r.hasSent() {
+		form |= formSent
 	}
 	if r.Fingerprint != "" {
 		form |= formFingerprint
@@ -194,6 +214,9 @@ func appendLongRecord(dst []byte, r *Record, topic uint64) []byte {
 	dst = binary.AppendVarint(dst, r.Origin.Offset)
 	if r.Window > 0 {
 		dst = binary.AppendUvarint(dst, uint64(r.Window/time.Millisecond))
+	}
+	if r.hasSent() {
+		dst = binary.AppendVarint(dst, r.Sent.UnixMilli())
 	}
 	if r.State == Leased {
 		dst = binary.BigEndian.AppendUint64(dst, r.Owner)
@@ -223,7 +246,7 @@ func parseRecord(b []byte) (r Record, topic uint64, err error) {
 	r.Origin.Offset = d.varint()
 	r.Origin.Partition = int32(partition)
 	r.FirstSeen = time.UnixMilli(ms).UTC()
-	if form&^(formState|formWindow|formFingerprint|formData) != 0 || r.State < Done || r.State > Released {
+	if form&^(formState|formSent|formWindow|formFingerprint|formData) != 0 || r.State < Done || r.State > Released {
 		return Record{}, 0, fmt.Errorf("%w: claim record of form %#x", storage.ErrNewerFormat, form)
 	}
 	if !r.parseMore(&d, form) {
@@ -266,6 +289,13 @@ func (r *Record) parseMore(d *decoder, form byte) bool {
 			return false
 		}
 		r.Window = time.Duration(window) * time.Millisecond
+	}
+	if form&formSent != 0 {
+		sent := d.varint()
+		if d.err == nil && (sent == 0 || form&formWindow == 0) {
+			return false
+		}
+		r.Sent = time.UnixMilli(sent).UTC()
 	}
 	if r.State == Leased {
 		r.Owner = d.uint64()

@@ -842,7 +842,7 @@ func TestDamageFoundInTheBackgroundStopsTheEngine(t *testing.T) {
 			t.Errorf("%s: %v %v", what, r.Verdict, err)
 		}
 	}
-	e := open(t, write(t, p.CrashClone(0), storage.Batch{Claims: []storage.ClaimWrite{{Key: key, Record: []byte{9, 0, 2, 0, 0, 0}}}}), small)
+	e := open(t, write(t, p.CrashClone(0), storage.Batch{Claims: []storage.ClaimWrite{{Key: key, Record: []byte{5, 0, 2, 0, 0, 0}}}}), small)
 	if r, err := e.TryClaim(ctx, ev); !errors.Is(err, storage.ErrNewerFormat) || r.Verdict != engine.Failed {
 		t.Errorf("a record in an unknown state: %v %v", r.Verdict, err)
 	}

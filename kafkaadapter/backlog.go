@@ -139,7 +139,7 @@ func (p *partition) takeBack(b *result, rest []claimed) (ok bool) {
 			if rest[i].Verdict != engine.Claimed {
 				continue
 			}
-			if err := tx.Unclaim(rest[i].Event, rest[i].claim); err != nil && !errors.Is(err, engine.ErrNotClaimed) {
+			if err := tx.Unclaim(judged(rest[i].Event, isClaimed(rest[i].replay)), rest[i].claim); err != nil && !errors.Is(err, engine.ErrNotClaimed) {
 				return err
 			}
 		}
@@ -172,8 +172,8 @@ func (p *partition) rewind(tx *engine.Tx, b *result, rest []claimed) error {
 	}
 	low := p.hold.get()
 	for i := range rest {
-		if at := holdable(rest[i].Event.Time.Add(-p.route.AllowedLateness)); rest[i].Verdict == engine.Claimed && at.Before(low) {
-			low = at
+		if at, ok := unread(&rest[i].Event); ok && rest[i].Verdict == engine.Claimed {
+			low = earliest(low, holdable(at.Add(-p.hold.lateness)))
 		}
 	}
 	if low.Equal(p.hold.get()) {

@@ -179,10 +179,10 @@ func (b *batch) one(s *sighting, first bool) error {
 func (b *batch) tryClaim(s *sighting) (res engine.Result, err error) {
 	r := s.delivery
 	if s.replayed {
-		res, err = b.tx.TryReclaim(r.Event, s.generation)
+		res, err = b.tx.TryReclaim(judged(r.Event, true), s.generation)
 		r.Reopened = res.Verdict == engine.Claimed && res.Record.Generation > 0
 	} else {
-		res, err = b.tx.TryClaim(r.Event)
+		res, err = b.tx.TryClaim(judged(r.Event, false))
 	}
 	r.Verdict = res.Verdict
 	return res, err
@@ -230,7 +230,11 @@ func (b *batch) cannotJudge(r *delivery, err error, first bool) (done bool, stop
 }
 
 // lower keeps the lowest event time of the batch.
-func (b *batch) lower(r *delivery) { b.low = min(b.low, r.Event.Time.UnixMilli()) }
+func (b *batch) lower(r *delivery) {
+	if at, ok := unread(&r.Event); ok {
+		b.low = min(b.low, at.UnixMilli())
+	}
+}
 
 // undecodable applies the route's policy to a record that has no usable id or time.
 func (b *batch) undecodable(r *delivery, err error) error {

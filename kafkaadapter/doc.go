@@ -148,9 +148,10 @@
 //
 // # Dead letters
 //
-// A record becomes a dead letter if it has no usable id or time, if its last attempt failed, if its
-// handler returned Permanent, or if the policies TooOld, TooNew and Mismatched require it. The dead
-// letters of a batch, the dead-lettered claims and the next offset commit in one batch. Then the dead letters
+// A record becomes a dead letter if it has no usable id or, without Route.Window, no usable time, if
+// its last attempt failed, if its handler returned Permanent, or if the policies TooOld, TooNew and
+// Mismatched require it. The dead letters of a batch, the dead-lettered claims and the next offset
+// commit in one batch. Then the dead letters
 // are published to DeadLetters.Topic, and the next batch begins when the broker has acknowledged
 // all of them. The topic must exist; this is checked at the start (Consumer.Ready). A dead letter
 // has the key, value and headers of its record. The adapter adds headers that begin with

@@ -17,7 +17,7 @@ import (
 // the consumer ends.
 type hold struct {
 	name     string
-	lateness time.Duration // Route.AllowedLateness
+	lateness time.Duration // Route.AllowedLateness and Window
 
 	mu sync.Mutex
 	at time.Time // as the store has it
@@ -105,6 +105,13 @@ func holdable(at time.Time) time.Time {
 		return firstHoldable
 	}
 	return at
+}
+
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func sameWeek(a, b time.Time) bool {

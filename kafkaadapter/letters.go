@@ -20,11 +20,11 @@ const maxStoredLetter = limits.TxBytes - 1<<20
 func (b *batch) deadLetter(r *delivery, why deadletter.Reason, cause error, claimed bool) error {
 	f := deadletter.Failure{Reason: why, Err: cause, Attempts: b.attemptsAt(r.Record), Event: r.identity(), Claimed: claimed}
 	if claimed {
-		rec, err := b.tx.DeadLetter(r.Event)
+		rec, err := b.tx.DeadLetter(judged(r.Event, isClaimed(r.replay)))
 		if err != nil {
 			return err
 		}
-		f.Generation = rec.Generation
+		f.Generation, f.Event = rec.Generation, lettered(f.Event, &rec)
 	}
 	o := b.p.route.DeadLetters
 	letter := b.p.issuer.Letter(r.Record, r.replay, f, o.Headers)

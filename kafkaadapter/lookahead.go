@@ -32,7 +32,7 @@ func (r *reading) look(tx *engine.Tx, recs []*kgo.Record, next int64) (handling 
 			fresh = true
 		}
 		if s.isExpected() {
-			r.events = append(r.events, s.Event)
+			r.events = append(r.events, judged(s.Event, false))
 		}
 	}
 	if !fresh || len(r.events) < 2 { // the transaction already expects them
@@ -68,7 +68,7 @@ func (r *reading) lookEarly(recs []*kgo.Record) {
 		s := r.sight(rec)
 		r.early.all = append(r.early.all, s)
 		if s.isExpected() {
-			r.early.events = append(r.early.events, s.Event)
+			r.early.events = append(r.early.events, judged(s.Event, false))
 		}
 		if isTransient(s.err) { // the batch ends there
 			return
@@ -172,8 +172,12 @@ func (r *reading) sight(rec *kgo.Record) sighting {
 func (r *reading) identify(s *sighting) error {
 	d, route := s.delivery, r.route
 	d.Event.Scope, d.Event.Window = route.Scope, route.Window
+	d.Event.Sent = identify.Sent(d.Record)
 	d.Event.Origin = engine.Origin{Topic: d.Topic, Partition: d.Partition, Offset: d.Offset}
 	id, err := identityOf(r, d)
+	if errors.Is(err, identify.ErrNoTime) && route.Window > 0 {
+		err = nil
+	}
 	if isTransient(err) || errors.Is(err, identify.ErrNoTopicID) {
 		return err
 	}

@@ -64,7 +64,7 @@ func newPartition(c *shared, all *assignments, tp topicPartition, committed *com
 		log:       c.opt.Telemetry.Logger.With("topic", tp.topic, "partition", tp.partition),
 		queue:     queue{wake: make(chan struct{}, 1)},
 		offsets:   offsets{kafka: committed, seen: committed},
-		hold:      hold{name: holdName(pos), lateness: route.AllowedLateness},
+		hold:      hold{name: holdName(pos), lateness: route.AllowedLateness + route.Window},
 		handlers:  handlers{limit: route.HandlerTimeout, ends: make([]atomic.Int64, max(1, route.Concurrency.Handlers))},
 		done:      make(chan struct{}),
 		released:  make(chan struct{}),

@@ -38,9 +38,12 @@ type Route struct {
 	// SharedScope lets another group claim in the same scope: each event is then handled by only
 	// one of the groups.
 	SharedScope bool
-	// Window is how long a claim lasts, counted from its first sighting by the engine's clock
-	// (engine.Event.Window): an event that arrives again after that is handled again. 0: as long as
-	// its week is retained. At least a millisecond, and at most the engine's retention: a longer
+	// Window makes claims last for a time instead of for their week, as SETNX with a time to live
+	// does. A copy of an event is a duplicate if it arrives within the window, by the engine's clock,
+	// or if the timestamps of the two records are less than the window apart: an outage between two
+	// copies does not make the later one new. The event's time decides nothing then: it may be wrong,
+	// differ between copies, or be absent, and TooOld and TooNew do not apply. 0: claims last as long
+	// as their week is retained. At least a millisecond, and at most the engine's retention: a longer
 	// one ends Run with an error.
 	Window time.Duration
 	// Identify has the rules that find the id and the time of a record.
@@ -209,6 +212,7 @@ func (r *Route) checkRetryTopics(name string) error {
 func checkWindows(routes []Route, eng *engine.Engine) error {
 	for i, r := range routes {
 		ev := engine.Event{Scope: r.Scope, ID: []byte("w"), Time: time.Now(), Window: r.Window, Origin: engine.Origin{Topic: r.Topics[0]}}
+		ev = judged(ev, false)
 		if err := eng.CheckEvent(ev); err != nil {
 			return fmt.Errorf("%w: Options.Routes[%d].Window: %w", ErrOption, i, err)
 		}

@@ -89,7 +89,7 @@ func (m *metrics) tally(topic string, t *tally) {
 		}
 	}
 	for rule, n := range t.timeRules {
-		if n > 0 {
+		if n > 0 && rule > 0 { // 0: none, which a window does not need
 			m.times.WithLabelValues(topic, identify.TimeRule(rule).String()).Add(float64(n))
 		}
 	}

@@ -40,7 +40,9 @@
 // A claim lasts for Options.Window from its first sighting, by the clock of the engine, also across
 // Monday 00:00. While a handler holds the lease, it lasts longer. After that a message with the
 // same id is handled again, by exactly one of the listeners that receive it. Choose a window longer
-// than the time after which the queue delivers a message for the last time.
+// than the time after which the queue delivers a message for the last time, or set Options.Sent: a
+// copy that was sent within the window of the first message is then a duplicate however late it
+// arrives.
 //
 // Windows and leases follow the clock of the engine. If it jumps ahead by more than the lease, another
 // listener can take over a message that is still handled. If it is set back by more than a week,

@@ -149,3 +149,21 @@ func TestAMessageDeliveredAgainAcrossMondayIsADuplicate(t *testing.T) {
 		})
 	}
 }
+
+// The listener is down between two copies for longer than the window.
+func TestACopyThatWasSentWithinTheWindowIsADuplicateAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var h counting
+		sent := time.Now()
+		f := r.wrap(h.handle, func(o *listener.Options[message]) { o.Sent = func(message) time.Time { return sent } })
+		wantNil(t, f(ctx, message{"a"}))
+		time.Sleep(9 * 24 * time.Hour)
+		sent = sent.Add(5 * time.Second)
+		wantNil(t, f(ctx, message{"a"}))
+		h.want(t, 1)
+		sent = sent.Add(listener.DefaultWindow)
+		wantNil(t, f(ctx, message{"a"}))
+		h.want(t, 2)
+	})
+}

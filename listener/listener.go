@@ -87,6 +87,9 @@ func (l *listener[M]) receive(ctx context.Context, message M) ([]byte, error) {
 	if l.Fingerprint != nil {
 		ev.Fingerprint = l.Fingerprint(message)
 	}
+	if l.Sent != nil {
+		ev.Sent = l.Sent(message)
+	}
 	if !l.AtMostOnce {
 		ev.Lease = l.Lease
 	}

@@ -45,6 +45,12 @@ type Options[M any] struct {
 	// DefaultWindow.
 	Window time.Duration
 
+	// Sent returns when a message was sent, such as the queue's timestamp; zero if that is unknown. A
+	// copy that was sent within Window of the message that made the claim is then a duplicate also if
+	// it arrives later, after an outage that is longer than the window. It may be called from several
+	// goroutines. nil: only the arrival counts.
+	Sent func(M) time.Time
+
 	// Lease is how long a claim remains pending after the process that handles its message has
 	// died: at least 10ms, at most limits.Lease. While the handler runs, the lease is renewed after
 	// each third of this time. 0 = DefaultLease. It has no effect with AtMostOnce.

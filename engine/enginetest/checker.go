@@ -107,6 +107,9 @@ func (c *checker) event(t *rapid.T) (engine.Event, claimKey) {
 		ev.Fingerprint = rapid.SampledFrom([]string{"x", "y"}).Draw(t, "fingerprint")
 	}
 	ev.Window = c.kept(ev.Scope, ev.Window)
+	if rapid.Bool().Draw(t, "sent") { // often much earlier than it arrives
+		ev.Sent = modelStart.Add(time.Duration(rapid.IntRange(0, 60).Draw(t, "hours")) * time.Hour)
+	}
 	if ev.Window > 0 && rapid.Bool().Draw(t, "arrives") {
 		ev.Time, week = time.Time{}, c.week()
 	}

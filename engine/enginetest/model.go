@@ -71,9 +71,11 @@ func (m *model) near(ev engine.Event, k claimKey) (keys []claimKey) {
 	return keys
 }
 
-// expired reports whether the claim's window has ended.
-func (m *model) expired(rec engine.Record) bool {
-	return rec.Window > 0 && m.clock.Sub(rec.FirstSeen) >= rec.Window
+// expired reports whether the claim's window has ended for the event: it arrives, and was sent, at
+// least a window away from the one that made the claim.
+func (m *model) expired(ev engine.Event, rec engine.Record) bool {
+	far := ev.Sent.IsZero() || rec.Sent.IsZero() || ev.Sent.Sub(rec.Sent) >= rec.Window || rec.Sent.Sub(ev.Sent) >= rec.Window
+	return rec.Window > 0 && m.clock.Sub(rec.FirstSeen) >= rec.Window && far
 }
 
 // free reports whether the event can take the claim.
@@ -87,15 +89,18 @@ func (m *model) free(ev engine.Event, rec engine.Record) bool {
 	case engine.Leased:
 		return !m.clock.Before(rec.LeaseEnd)
 	}
-	return m.expired(rec)
+	return m.expired(ev, rec)
 }
 
 func (m *model) mismatch(ev engine.Event, rec engine.Record) bool {
-	return ev.Fingerprint != "" && rec.Fingerprint != "" && ev.Fingerprint != rec.Fingerprint && !m.expired(rec)
+	return ev.Fingerprint != "" && rec.Fingerprint != "" && ev.Fingerprint != rec.Fingerprint && !m.expired(ev, rec)
 }
 
 func (m *model) newRecord(ev engine.Event) engine.Record {
 	rec := engine.Record{State: engine.Done, FirstSeen: m.clock, Origin: ev.Origin, Window: ev.Window, Fingerprint: ev.Fingerprint}
+	if ev.Window > 0 {
+		rec.Sent = ev.Sent
+	}
 	if ev.Lease > 0 {
 		rec.State, rec.LeaseEnd = engine.Leased, m.clock.Add(ev.Lease)
 	}

@@ -80,7 +80,7 @@ type finding struct {
 }
 
 // Of returns the identity of the event in r; topicID is the id of r's topic. The errors wrap one of
-// the variables above.
+// the variables above. With ErrNoTime, the rest of the identity is valid.
 func (o *Rules) Of(r *kgo.Record, topicID [16]byte) (Identity, error) {
 	var f finding
 	if err := o.find(r, &f); err != nil {
@@ -98,7 +98,7 @@ func (o *Rules) Of(r *kgo.Record, topicID [16]byte) (Identity, error) {
 		id.ID = positionID(topicID, r.Partition, r.Offset)
 	}
 	if !o.date(&id, r, &f) {
-		return Identity{}, ErrNoTime
+		return id, ErrNoTime
 	}
 	return id, nil
 }

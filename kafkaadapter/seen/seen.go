@@ -60,8 +60,9 @@ type Options struct {
 	// that a producer sends again.
 	Identify identify.Rules
 
-	// Window is how long a claim lasts, from its first sighting. 0 = as long as its week is
-	// retained.
+	// Window makes claims last for a time instead of for their week: see kafkaadapter.Route.Window.
+	// A copy is a duplicate if it arrives within the window, or if the timestamps of the records are
+	// less than the window apart. Records need no time then. 0 = as long as the week is retained.
 	Window time.Duration
 
 	// Reject is called with records that cannot be judged: without a usable id or time (an error of
@@ -89,7 +90,10 @@ func New(eng *engine.Engine, options Options) (*Filter, error) {
 	if err := options.Identify.Validate(); err != nil {
 		return nil, err
 	}
-	ev := engine.Event{Scope: options.Scope, ID: []byte("w"), Time: time.Now(), Window: options.Window, Origin: engine.Origin{Topic: "-"}}
+	ev := engine.Event{Scope: options.Scope, ID: []byte("w"), Window: options.Window, Origin: engine.Origin{Topic: "-"}}
+	if ev.Window == 0 {
+		ev.Time = time.Now()
+	}
 	if err := eng.CheckEvent(ev); err != nil {
 		return nil, fmt.Errorf("seen: Options.Window: %w", err)
 	}
@@ -143,13 +147,10 @@ func (f *Filter) Claim(ctx context.Context, fetches kgo.Fetches) ([]Claim, error
 	fetches.EachTopic(func(t kgo.FetchTopic) {
 		t.EachRecord(func(r *kgo.Record) {
 			c := Claim{Record: r}
-			if id, err := f.opt.Identify.Of(r, t.TopicID); err != nil {
+			var err error
+			if c.event, err = f.identify(r, t.TopicID); err != nil {
 				c.Result = engine.Result{Verdict: engine.Failed, Err: err}
 			} else {
-				c.event = engine.Event{
-					Scope: f.opt.Scope, ID: id.ID, Time: id.Time, ApproximateTime: id.ApproximateTime, Window: f.opt.Window,
-					Origin: engine.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset},
-				}
 				events = append(events, c.event)
 			}
 			claims = append(claims, c)
@@ -162,6 +163,21 @@ func (f *Filter) Claim(ctx context.Context, fetches kgo.Fetches) ([]Claim, error
 		}
 	}
 	return claims, err
+}
+
+// identify returns the event of a record, without an id after an error. With a window it has no time.
+func (f *Filter) identify(r *kgo.Record, topicID [16]byte) (engine.Event, error) {
+	id, err := f.opt.Identify.Of(r, topicID)
+	switch {
+	case f.opt.Window > 0 && (err == nil || errors.Is(err, identify.ErrNoTime)):
+		id.Time, id.ApproximateTime = time.Time{}, false
+	case err != nil:
+		return engine.Event{}, err
+	}
+	return engine.Event{
+		Scope: f.opt.Scope, ID: id.ID, Time: id.Time, ApproximateTime: id.ApproximateTime, Window: f.opt.Window, Sent: identify.Sent(r),
+		Origin: engine.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset},
+	}, nil
 }
 
 // Unseen claims the events of all records, and returns those that were not seen before, in their

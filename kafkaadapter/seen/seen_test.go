@@ -232,6 +232,26 @@ func TestAWindowEnds(t *testing.T) {
 	})
 }
 
+func TestAWindowNeedsNoTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := filter(t, open(t, storetest.NewMem(storage.Identity{})), seen.Options{Window: time.Hour})
+		first, copies := fetch("a"), fetch("a", "a", "a")
+		sent := first[0].Topics[0].Partitions[0].Records[0].Timestamp
+		recs := copies[0].Topics[0].Partitions[0].Records
+		recs[0].Timestamp = sent.AddDate(0, 0, -9)
+		recs[1].Timestamp = time.UnixMilli(-1) // none
+		recs[2].Headers = append(recs[2].Headers, kgo.RecordHeader{Key: "ce_time", Value: []byte("1999-01-01T00:00:00Z")})
+		wantUnseen(t, f, first, 0)
+		wantUnseen(t, f, copies)
+		time.Sleep(8 * 24 * time.Hour) // an outage
+		late := fetch("a", "a")
+		recs = late[0].Topics[0].Partitions[0].Records
+		recs[0].Timestamp = sent.Add(5 * time.Second)
+		recs[1].Timestamp = sent.Add(time.Hour)
+		wantUnseen(t, f, late, 1)
+	})
+}
+
 func TestRacersGetEachEventOnce(t *testing.T) {
 	f := filter(t, open(t, storetest.NewMem(storage.Identity{})), seen.Options{})
 	ids := make([]string, 500)

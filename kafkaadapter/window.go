@@ -1,0 +1,45 @@
+package kafkaadapter
+
+import (
+	"time"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/kafkaadapter/identify"
+)
+
+// With Route.Window, the time of an event decides nothing: copies may have different times, or none.
+// An event has the time of its arrival, and a copy is a duplicate if it arrives, or its record was
+// sent, within the window (engine.Event.Sent). A replay has the time at which its claim was made,
+// which leads to that claim.
+
+// judged returns an event as the engine judges it.
+func judged(ev engine.Event, isClaimed bool) engine.Event {
+	if ev.Window > 0 {
+		ev.ApproximateTime = false
+		if !isClaimed {
+			ev.Time = time.Time{}
+		}
+	}
+	return ev
+}
+
+// isClaimed reports whether a record is the replay of a dead letter that has a claim.
+func isClaimed(r *deadletter.Replay) bool { return r != nil && r.Claimed }
+
+// lettered returns the identity of a dead letter whose claim has the given record.
+func lettered(id identify.Identity, claim *engine.Record) identify.Identity {
+	if claim.Window > 0 {
+		id.Time, id.TimeRule, id.ApproximateTime = claim.FirstSeen, identify.TimeRecord, id.IDRule != identify.IDPosition
+	}
+	return id
+}
+
+// unread returns the time from which the claims are needed for the records after that of the event,
+// apart from the lateness of the hold; it returns false if there is no such time.
+func unread(ev *engine.Event) (time.Time, bool) {
+	if ev.Window > 0 {
+		return ev.Sent, !ev.Sent.IsZero()
+	}
+	return ev.Time, true
+}
