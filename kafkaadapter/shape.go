@@ -65,9 +65,9 @@ func parseShape(b []byte) (s shape, err error) {
 
 // shapes shares look-ups of the shapes of topics.
 type shapes struct {
-	mu      sync.Mutex // guards next
-	next    *shapeLook // has not begun; it waits for the running one
-	running sync.Mutex // held by a look-up
+	mu   sync.Mutex // guards the rest; not held during I/O
+	next *shapeLook // has not begun: it waits for the last one
+	last *shapeLook // nil at first
 }
 
 // A shapeLook is one look-up of all topics of the consumer.
@@ -85,7 +85,7 @@ func (s *shapes) now(ctx context.Context, topic string, lookUp func(context.Cont
 	if l == nil {
 		l = &shapeLook{done: make(chan struct{})}
 		s.next = l
-		go s.run(l, lookUp)
+		go s.run(l, s.last, lookUp)
 	}
 	s.mu.Unlock()
 	select {
@@ -100,12 +100,13 @@ func (s *shapes) now(ctx context.Context, topic string, lookUp func(context.Cont
 	return found, l.err
 }
 
-func (s *shapes) run(l *shapeLook, lookUp func(context.Context) (map[string]shape, error)) {
+func (s *shapes) run(l, last *shapeLook, lookUp func(context.Context) (map[string]shape, error)) {
 	defer close(l.done)
-	s.running.Lock()
-	defer s.running.Unlock()
+	if last != nil {
+		<-last.done
+	}
 	s.mu.Lock()
-	s.next = nil
+	s.next, s.last = nil, l
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), lookUpTime)
 	defer cancel()
