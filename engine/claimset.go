@@ -47,13 +47,13 @@ type candidate struct {
 
 // takes reports whether the candidate can take the claim although it exists.
 func (c *candidate) takes(r *Record) bool {
-	return r.free(c.seen, c.sent) && !r.conflicts(c)
+	return r.free(c.seen, c.sent) && !r.conflicts(c.fingerprint, c.seen, c.sent)
 }
 
 // answer returns the result for an existing claim that the candidate does not take.
 func (c *candidate) answer(r *Record) Result {
 	switch {
-	case r.conflicts(c):
+	case r.conflicts(c.fingerprint, c.seen, c.sent):
 		return Result{Verdict: Mismatch, Record: *r}
 	case r.State == Leased:
 		return Result{Verdict: Pending, Record: *r}

@@ -116,9 +116,10 @@ func (r *Record) sentTogether(sent int64) bool {
 	return r.Sent.Sub(time.UnixMilli(sent)).Abs() < r.Window
 }
 
-// conflicts reports whether the candidate's fingerprint is that of another request than the claim's.
-func (r *Record) conflicts(c *candidate) bool {
-	return c.fingerprint != r.Fingerprint && c.fingerprint != "" && r.Fingerprint != "" && !r.expired(c.seen, c.sent)
+// conflicts reports whether an event with that fingerprint is another request than that of the
+// claim.
+func (r *Record) conflicts(fingerprint string, at time.Time, sent int64) bool {
+	return fingerprint != r.Fingerprint && fingerprint != "" && r.Fingerprint != "" && !r.expired(at, sent)
 }
 
 // end sets the record's state at the end of a lease.
