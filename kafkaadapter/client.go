@@ -38,6 +38,7 @@ var owned = []struct {
 	{"FetchIsolationLevel", "the adapter reads committed records only; remove it"},
 	{"ProducerLinger", "a partition waits until its dead letters are sent; remove it"},
 	{"MaxBufferedBytes", "the client would reject larger dead letters; the memory of fetched records is bounded by Options.Batching.MaxBufferedBytes"},
+	{"MaxDecompressBatchBytes", "set Options.Batching.MaxBufferedBytes"},
 	{"DefaultProduceTopicAlways", "dead letters would be sent to that topic; remove it"},
 }
 
@@ -64,6 +65,9 @@ func checkClient(opts []kgo.Opt, m *Membership) error {
 			return fmt.Errorf("%w: Options.Client sets kgo.%s: %s", ErrOption, o.name, o.hint)
 		}
 	}
+	if reflect.TypeOf(probe.OptValue(kgo.WithDecompressor)) != reflect.TypeOf(unset.OptValue(kgo.WithDecompressor)) {
+		return fmt.Errorf("%w: Options.Client sets kgo.WithDecompressor: the adapter bounds what is decompressed; remove it", ErrOption)
+	}
 	if acks, ok := probe.OptValue(kgo.RequiredAcks).(kgo.Acks); ok && acks != kgo.AllISRAcks() {
 		return fmt.Errorf("%w: Options.Client sets kgo.RequiredAcks to less than all replicas, so a dead letter could be lost: remove it", ErrOption)
 	}
@@ -88,6 +92,7 @@ func (c *Consumer) clientOptions() []kgo.Opt {
 	}, c.opt.Client...)
 	opts = append(opts,
 		kgo.WithHooks(newClient{c.shared}),
+		kgo.WithDecompressor(c.decompressor),
 		kgo.ProducerBatchMaxBytesFn(c.batchBytes),
 		kgo.ProducerLinger(0),   // letters are produced together, and the partition waits for them
 		kgo.MaxBufferedBytes(0), // no limit: the store bounds the size of a dead letter, and the client would reject a larger one

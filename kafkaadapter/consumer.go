@@ -56,6 +56,9 @@ func New(eng *engine.Engine, options Options) (*Consumer, error) {
 		c.links.set(newLink(eng, deadletter.Secrets{})) // Run reads them
 	}
 	var err error
+	if c.decompressor, err = newDecompressor(options.Batching.MaxBufferedBytes); err != nil {
+		return nil, err
+	}
 	c.m, err = newMetrics(&c.opt, options.Telemetry.Registerer, c.gauges)
 	return c, err
 }

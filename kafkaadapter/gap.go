@@ -2,6 +2,7 @@ package kafkaadapter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -90,7 +91,10 @@ func (w *worker) surveyFrom(offset int64) error {
 	o := kgo.ProcessFetchPartitionOpts{
 		Offset: offset, IsolationLevel: kgo.ReadCommitted(), KeepControlRecords: true, Topic: w.pos.Topic, Partition: w.pos.Partition,
 	}
-	f, next := kgo.ProcessFetchPartition(o, raw, kgo.DefaultDecompressor(), nil)
+	f, next := kgo.ProcessFetchPartition(o, raw, w.c.decompressor.fresh(), nil)
+	if large := (*kgo.ErrDecompressTooLarge)(nil); errors.As(f.Err, &large) && large.Offset > offset {
+		f.Err, next = nil, large.Offset // there is nothing before it
+	}
 	switch {
 	case f.Err != nil:
 		return f.Err

@@ -28,6 +28,9 @@ func (b *batch) deadLetter(r *delivery, why deadletter.Reason, cause error, clai
 	}
 	o := b.p.route.DeadLetters
 	letter := b.p.issuer.Letter(r.Record, r.replay, f, o.Headers)
+	if b.p.large.is(r.Record) {
+		letter = deadletter.WithoutRecord(b.p.issuer.Letter(b.p.large.first, nil, f, o.Headers))
+	}
 	new(buffer).keep(letter) // it outlasts the records of the batch
 	if !o.StopTooLarge {
 		letter = deadletter.Shorten(letter, maxStoredLetter)

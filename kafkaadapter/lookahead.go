@@ -171,6 +171,9 @@ func (r *reading) sight(rec *kgo.Record) sighting {
 // event was claimed, otherwise by the route's rules.
 func (r *reading) identify(s *sighting) error {
 	d, route := s.delivery, r.route
+	if r.large.is(d.Record) {
+		return r.large.err
+	}
 	d.Event.Scope, d.Event.Window = route.Scope, route.Window
 	d.Event.Sent = identify.Sent(d.Record)
 	d.Event.Origin = engine.Origin{Topic: d.Topic, Partition: d.Partition, Offset: d.Offset}

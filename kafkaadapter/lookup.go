@@ -23,7 +23,7 @@ type finder struct {
 // and its queue is closed.
 func (f *finder) lookUp() state {
 	f.queue.close()
-	f.taken = nil
+	f.taken, f.large = nil, nil
 	if !f.mayClaim() {
 		return failingOpen
 	}

@@ -108,8 +108,14 @@ type Batching struct {
 	// partitions together. One half is for records that wait for handlers, and for the copies
 	// of those in progress that dead letters and further attempts are made from; a partition that
 	// has used its share is paused. The other half is for the fetches of the client, counted in
-	// compressed form. A single larger batch can exceed the bound. kgo.FetchMaxBytes and
-	// kgo.MaxConcurrentFetches in Options.Client take precedence. 0 = DefaultMaxBufferedBytes.
+	// compressed form. kgo.FetchMaxBytes and kgo.MaxConcurrentFetches in Options.Client take
+	// precedence.
+	//
+	// It also bounds what compressed batches become, so that a few kilobytes that decompress to
+	// gigabytes do not end the process: a batch of the log that needs more memory, with its records,
+	// is not decompressed (ErrLargeBatch, Route.LargeBatch), and what the client has decompressed and
+	// not handed over yet is at most the same again, with one more such batch for each broker. 0 =
+	// DefaultMaxBufferedBytes.
 	MaxBufferedBytes int64
 }
 

@@ -43,6 +43,7 @@ func (l *poller) pollLoop(ctx context.Context) error {
 		until, cancel := l.openings.until(ctx)
 		fetches := l.client.PollFetches(until)
 		cancel()
+		l.decompressor.polled()
 		if fetches.IsClientClosed() {
 			return fmt.Errorf("hapax: the Kafka client has ended: is kgo.WithContext set in Options.Client? %w", kgo.ErrClientClosed)
 		}
@@ -81,7 +82,7 @@ func (l *poller) deliver(ctx context.Context, t *kgo.FetchTopic, f *kgo.FetchPar
 			p.queue.push(f.Records)
 		}
 	}
-	if f.Err != nil {
+	if f.Err != nil && !errors.Is(f.Err, errFull) {
 		l.fetchFailed(tp, f.Err)
 	}
 }

@@ -35,10 +35,13 @@ type queue struct {
 // empty its queue is paused at once the next time.
 const pauseAfter = time.Second
 
+// recordMemory estimates the memory of a fetched record without its contents: the struct, and its
+// share of slices.
+const recordMemory = 256
+
 // recordBytes estimates the memory of a fetched record.
 func recordBytes(r *kgo.Record) int64 {
-	const fixed = 256 // the struct, and its share of slices
-	n := fixed + len(r.Key) + len(r.Value)
+	n := recordMemory + len(r.Key) + len(r.Value)
 	for i := range r.Headers {
 		n += 48 + len(r.Headers[i].Key) + len(r.Headers[i].Value)
 	}

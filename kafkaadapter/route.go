@@ -66,6 +66,8 @@ type Route struct {
 	// Undecodable is the policy for records without a usable id or time: Reject or DeadLetter. The
 	// zero value is DeadLetter; AtMostOnce without DeadLetters requires Reject.
 	Undecodable Policy
+	// LargeBatch is the policy for batches that decompress to more than Batching.MaxBufferedBytes.
+	LargeBatch LargeBatchPolicy
 	// Failed is the policy for events that the engine cannot judge for another reason.
 	Failed FailedPolicy
 
@@ -166,6 +168,8 @@ func (r *Route) check(name string) error {
 		return fmt.Errorf("%w: %s.Scope %q is blank or has more than %d bytes: no event could be claimed; choose another", ErrOption, name, r.Scope, limits.ScopeBytes)
 	case r.Failed > FailOpen:
 		return fmt.Errorf("%w: %s.Failed is no FailedPolicy: use FailClosed or FailOpen", ErrOption, name)
+	case r.LargeBatch > SkipLargeBatch:
+		return fmt.Errorf("%w: %s.LargeBatch has no such value: use StopAtLargeBatch or SkipLargeBatch", ErrOption, name)
 	case r.Start > Latest:
 		return fmt.Errorf("%w: %s.Start has no such value: use Earliest or Latest", ErrOption, name)
 	case r.Window != 0 && r.Window < time.Millisecond:

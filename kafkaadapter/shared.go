@@ -23,8 +23,9 @@ type shared struct {
 	positions sync.Map // topics whose records were found to have no id, see notePositions
 
 	brokers
-	shapes     shapes
-	publishers map[string]*deadletter.Publisher // by dead-letter topic
+	decompressor *decompressor // of the client
+	shapes       shapes
+	publishers   map[string]*deadletter.Publisher // by dead-letter topic
 }
 
 // health is what Ready and Live need in addition to the states of the partitions.

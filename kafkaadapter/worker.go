@@ -77,7 +77,7 @@ func (w *worker) take() state {
 		switch {
 		case w.isPaused():
 			return paused
-		case w.isOutdated():
+		case w.isOutdated(), w.large != nil: // the client has stopped before the batch
 			return lookingUp
 		}
 		recs, resume, fault := w.queue.pop(w.buf[:0], min(w.size.n, int(w.fence.width)), w.all.limits())
@@ -128,7 +128,10 @@ func (w *worker) idle() {
 func (w *worker) faulted(err error) state {
 	w.queue.close()
 	w.cause = err
+	large := (*kgo.ErrDecompressTooLarge)(nil)
 	switch {
+	case errors.As(err, &large):
+		return w.passLarge(large)
 	case errors.As(err, new(*kgo.ErrDataLoss)):
 		w.cause = errors.Join(ErrLogDiverged, err)
 		return lookingUp

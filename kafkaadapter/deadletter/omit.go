@@ -47,6 +47,9 @@ func Shorten(letter *kgo.Record, most int) *kgo.Record {
 	return short
 }
 
+// WithoutRecord returns a letter with the adapter's own headers only, of a record that cannot be read.
+func WithoutRecord(letter *kgo.Record) *kgo.Record { return withoutRecord(letter) }
+
 func withoutValue(letter *kgo.Record) *kgo.Record {
 	return omitting(omittedValue, letter, &kgo.Record{Key: letter.Key, Headers: slices.Clone(letter.Headers)})
 }

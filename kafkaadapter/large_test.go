@@ -1,0 +1,234 @@
+package kafkaadapter
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// rawRecord encodes a record of a batch: its value is zeros.
+func rawRecord(delta int, size int) []byte {
+	b := []byte{0}                           // attributes
+	b = binary.AppendVarint(b, 0)            // timestamp delta
+	b = binary.AppendVarint(b, int64(delta)) // offset delta
+	b = binary.AppendVarint(b, -1)           // no key
+	b = binary.AppendVarint(b, int64(size))  // value
+	b = append(b, make([]byte, size)...)     //
+	b = binary.AppendVarint(b, 0)            // headers
+	return append(binary.AppendVarint(nil, int64(len(b))), b...)
+}
+
+// sendRaw produces a batch of n records that is compressed with zstd, as it is, and so often.
+func (r *rig) sendRaw(t testing.TB, partition int32, n, size, times int) (compressed int) {
+	t.Helper()
+	var packed bytes.Buffer
+	w, err := zstd.NewWriter(&packed, zstd.WithWindowSize(1<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		if _, err := w.Write(rawRecord(i, size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().UnixMilli()
+	batch := kmsg.RecordBatch{
+		PartitionLeaderEpoch: -1, Magic: 2, Attributes: int16(kgo.CodecZstd), LastOffsetDelta: int32(n - 1),
+		FirstTimestamp: now, MaxTimestamp: now, ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: int32(n), Records: packed.Bytes(),
+	}
+	raw := batch.AppendTo(nil)
+	batch.Length = int32(len(raw) - 12)
+	raw = batch.AppendTo(nil)
+	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))
+	client, id := r.Client(t), r.TopicID(t, r.topic)
+	for range times {
+		req := kmsg.NewPtrProduceRequest()
+		req.Acks, req.TimeoutMillis = -1, 10_000
+		topic := kmsg.NewProduceRequestTopic()
+		topic.Topic, topic.TopicID = r.topic, id
+		p := kmsg.NewProduceRequestTopicPartition()
+		p.Partition, p.Records = partition, slices.Clone(raw)
+		topic.Partitions = append(topic.Partitions, p)
+		req.Topics = append(req.Topics, topic)
+		resp, err := req.RequestWith(t.Context(), client)
+		if err == nil {
+			err = kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return len(raw)
+}
+
+// watchHeap returns a function that returns the highest size of the heap since the call.
+func watchHeap(t *testing.T) (most func() uint64) {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	began := m.HeapAlloc
+	var high atomic.Uint64
+	done, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		for {
+			runtime.ReadMemStats(&m)
+			high.Store(max(high.Load(), m.HeapAlloc))
+			select {
+			case <-done:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}()
+	t.Cleanup(func() { close(done); <-over })
+	return func() uint64 { return high.Load() - min(began, high.Load()) }
+}
+
+func onEachMembership(t *testing.T, test func(*testing.T, func(*Options))) {
+	for name, change := range map[string]func(*Options){"group": func(*Options) {}, "pinned": pinned(0, 1)} {
+		t.Run(name, func(t *testing.T) { test(t, change) })
+	}
+}
+
+func TestBatchThatDecompressesToTooMuchStopsThePartition(t *testing.T) {
+	for name, shape := range map[string]struct{ records, size int }{"one record": {1, 256 << 20}, "many records": {1 << 20, 0}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 2)
+			r.send(t, 0, "a", "b")
+			n := r.sendRaw(t, 0, shape.records, shape.size, 1)
+			if n > 1<<20 {
+				t.Fatalf("the batch has %d bytes", n)
+			}
+			r.send(t, 0, "c")
+			r.send(t, 1, "d")
+			heap := watchHeap(t)
+			for range 2 { // and again after a restart
+				m := r.start(t, r.work(2, nil), func(o *Options) { o.Batching.MaxBufferedBytes = 16 << 20 })
+				if e := m.stoppedOne(t); !errors.Is(e, ErrLargeBatch) || e.Reason != "large_batch" || e.Partition != 0 || !strings.Contains(e.Error(), "offsets 2 to") {
+					t.Errorf("stopped: %v", e)
+				}
+				r.untilStored(t, 1, 1) // others are read
+				if at := r.stored(t, 0); at != 2 {
+					t.Errorf("the store is at %d", at)
+				}
+				m.stop(t)
+			}
+			if most := heap(); most > 128<<20 {
+				t.Errorf("the heap grew by %d MiB", most>>20)
+			}
+			r.checkOnce(t, "a", "b", "d")
+		})
+	}
+}
+
+func TestBatchThatDecompressesToTooMuchIsSkipped(t *testing.T) {
+	onEachMembership(t, func(t *testing.T, membership func(*Options)) {
+		for _, policy := range []Policy{DeadLetter, Reject} {
+			r := newRig(t, 1)
+			skip := func(o *Options) {
+				o.Batching.MaxBufferedBytes = 1 << 20
+				o.Routes[0].LargeBatch, o.Routes[0].Undecodable = SkipLargeBatch, policy
+			}
+			r.send(t, 0, "a")
+			r.sendRaw(t, 0, 3, 1<<20, 1)
+			r.send(t, 0, "b")
+			r.sendRaw(t, 0, 3, 1<<20, 1)
+			m := r.start(t, r.work(2, nil), membership, skip)
+			r.untilStored(t, 0, 8)
+			r.send(t, 0, "c")
+			r.untilStored(t, 0, 9)
+			m.stop(t)
+			r.checkOnce(t, "a", "b", "c")
+			if policy == Reject {
+				if n := r.letterCount(t); n != 0 {
+					t.Errorf("%d dead letters", n)
+				}
+				continue
+			}
+			for i, letter := range r.letters(t, 2) {
+				got := values(letter)
+				want := []string{"1", "5"}[i]
+				if got["hapax_dlt_original_offset"] != want || got["hapax_dlt_reason"] != "undecodable" || got["hapax_dlt_omitted"] != "record" || letter.Value != nil ||
+					!strings.Contains(got["hapax_dlt_error"], "offsets "+want+" to ") {
+					t.Errorf("letter %v", got)
+				}
+			}
+		}
+	})
+}
+
+// Many batches below the limit are in one answer of the broker: together they would need gigabytes.
+func TestBatchesThatDecompressToTooMuchTogether(t *testing.T) {
+	onEachMembership(t, func(t *testing.T, membership func(*Options)) {
+		const batches, partitions = 300, 2
+		r := newRig(t, partitions)
+		for p := range int32(partitions) {
+			r.sendRaw(t, p, 1, 2<<20, batches)
+		}
+		heap := watchHeap(t)
+		m := r.start(t, r.work(2, nil), membership, func(o *Options) { o.Batching.MaxBufferedBytes = 4 << 20 })
+		for p := range int32(partitions) {
+			r.untilStored(t, p, batches)
+		}
+		m.stop(t)
+		if most := heap(); most > batches*partitions<<20 { // half of all
+
+			t.Errorf("the heap grew by %d MiB", most>>20)
+		}
+		if n := len(r.handled()); n != partitions*batches {
+			t.Errorf("%d handled", n)
+		}
+		select {
+		case e := <-m.stops:
+			t.Errorf("stopped: %v", e)
+		default:
+		}
+	})
+}
+
+func TestDecompressorCountsRecords(t *testing.T) {
+	var b []byte
+	for i := range 100 {
+		b = append(b, rawRecord(i, i)...)
+	}
+	if n := countRecords(b); n != 100 {
+		t.Errorf("%d records", n)
+	}
+	if n := countRecords(b[:len(b)-1]); n != 100 {
+		t.Errorf("%d records with a torn one", n)
+	}
+	if n := countRecords(make([]byte, 50)); n != 50 {
+		t.Errorf("%d records without contents", n)
+	}
+}
+
+func TestDecompressionIsTheAdapters(t *testing.T) {
+	for _, opt := range []kgo.Opt{kgo.MaxDecompressBatchBytes(1 << 20), kgo.WithDecompressor(&decompressor{})} {
+		o := someOptions()
+		o.Client = append(o.Client, opt)
+		if _, err := New(memEngine(t), o); !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), "Decompress") {
+			t.Errorf("New: %v", err)
+		}
+	}
+	o := someOptions()
+	o.Client = append(o.Client, kgo.WithDecompressor(kgo.DefaultDecompressor()))
+	if _, err := New(memEngine(t), o); err != nil {
+		t.Error(err)
+	}
+}
