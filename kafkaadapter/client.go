@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/hapax-dev/hapax/internal/kgohooks"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
@@ -47,7 +48,7 @@ func checkClient(opts []kgo.Opt, m *Membership) error {
 	if len(opts) == 0 {
 		return fmt.Errorf("%w: Options.Client is empty: set at least kgo.SeedBrokers", ErrOption)
 	}
-	probe, err := kgo.NewClient(opts...)
+	probe, err := kgohooks.Probe(opts...)
 	if err != nil {
 		return fmt.Errorf("%w: Options.Client: %w", ErrOption, err)
 	}

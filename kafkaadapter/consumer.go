@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/kgohooks"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
@@ -29,6 +29,7 @@ type Consumer struct {
 	poll    *poller
 
 	ran      atomic.Bool
+	hooks    kgohooks.Owner // makes the client
 	adopting sync.Mutex     // held by AdoptOffset
 	behind   sync.WaitGroup // the loops
 }
@@ -98,7 +99,8 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	case err != nil:
 		return err
 	}
-	if _, err := kgo.NewClient(c.clientOptions()...); err != nil { // it calls OnNewClient
+	defer c.hooks.Close()
+	if _, err := c.hooks.NewClient(c.clientOptions()...); err != nil { // it calls OnNewClient
 		return fmt.Errorf("hapax: making the Kafka client: %w", err)
 	}
 

@@ -126,8 +126,7 @@
 // for each change of the leader). If they do not agree, the partition stops with a
 // PositionError of one of the kinds ErrBelowLog, ErrAboveLog, ErrRecreated, ErrForeignStore,
 // ErrEmptyStore, ErrKafkaAhead, ErrOffsetReset, ErrLogDiverged, ErrModeChanged,
-// ErrPartitionsChanged. The documentation
-// of each lists its recovery policies. Options.Recovery chooses a policy for every such stop;
+// ErrPartitionsChanged. The documentation of each lists its recovery policies. Options.Recovery chooses a policy for every such stop;
 // Consumer.AdoptOffset applies one once, to one partition. Without a policy, nothing is skipped or
 // read again. No policy removes claims: a claimed event is still a duplicate.
 //
@@ -135,7 +134,8 @@
 // Hooks.OnStop and the metric dedup_kafka_partition_stopped. A stop with a PositionError lasts
 // until the assignment ends, and so does one before a record that cannot be identified because the
 // broker does not send the topic's id (undecodable), whose id was claimed with another
-// Route.Fingerprint (mismatch), or whose dead letter is too large for a transaction (dead_letter). The other reasons are transient, and the partition is retried after a
+// Route.Fingerprint (mismatch), or whose dead letter is too large for a transaction (dead_letter), or
+// before a batch that is too large to be decompressed (large_batch). The other reasons are transient, and the partition is retried after a
 // backoff: a dead letter cannot be published (dead_letter), the leader does not answer
 // (unreachable), the topic does not exist (topic_gone), the consumer may not read the topic
 // (unauthorized), the client cannot decode the data (unreadable), the client has skipped records

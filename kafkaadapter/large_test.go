@@ -169,6 +169,14 @@ func TestBatchThatDecompressesToTooMuchIsSkipped(t *testing.T) {
 					t.Errorf("letter %v", got)
 				}
 			}
+			replayed := r.letters(t, 1)[0] // it is not handled as an event without a value
+			r.Produce(t, &kgo.Record{Topic: r.topic, Headers: replayed.Headers})
+			m = r.start(t, r.work(2, nil), membership, skip)
+			r.untilStored(t, 0, 10)
+			m.stop(t)
+			if n := len(r.handled()); n != 3 {
+				t.Errorf("%d handled", n)
+			}
 		}
 	})
 }

@@ -43,7 +43,8 @@ type Options struct {
 	// topics, offsets, balancers, isolation, callbacks, linger and buffer of the producer) if they
 	// differ from kgo's defaults, and for kgo.Rack: fetching from followers is not supported. The
 	// adapter replaces kgo.ProducerBatchMaxBytes, because only the brokers limit the size of dead
-	// letters.
+	// letters. Several consumers and relays may have the same hooks: OnNewClient is called for one
+	// client at a time.
 	Client []kgo.Opt
 
 	// Membership is the consumer's part in the group.

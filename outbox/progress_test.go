@@ -123,7 +123,12 @@ func TestProgressOfOthersIsIgnored(t *testing.T) {
 	copied.Topic = own.topic
 	unsealed.Value = unsealed.Value[:len(unsealed.Value)-32]
 	malformed.Value = []byte{1}
-	client := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	client := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(2*maxProgressBatch),
+		kgo.ProducerBatchCompression(kgo.ZstdCompression()))
+	large := &kgo.Record{Topic: own.topic, Value: make([]byte, maxProgressBatch+1)} // a few kilobytes in the log
+	if err := client.ProduceSync(ctx, large).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
 	if err := client.ProduceSync(ctx, malformed, lists(&other, 1), copied, unsealed, lists(own, 4)).FirstErr(); err != nil {
 		t.Fatal(err)
 	}

@@ -163,7 +163,7 @@ func (c *connection) openProgress(ctx context.Context, secret []byte) (*progress
 	if err := p.awaitStable(ctx, admin, barrier.Offset, stableTime); err != nil {
 		return nil, err
 	}
-	client, err := c.hooks.NewClient(append(plain, kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+	client, err := c.hooks.NewClient(append(plain, kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.MaxDecompressBatchBytes(maxProgressBatch),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{p.topic: {0: from}}),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 	if err != nil {
@@ -172,6 +172,10 @@ func (c *connection) openProgress(ctx context.Context, secret []byte) (*progress
 	return &progressReader{progress: p, client: client, end: barrier.Offset}, nil
 }
 
+// maxProgressBatch bounds what a batch of the progress topic may decompress to. The relay writes one
+// small record in a transaction.
+const maxProgressBatch = 16 << 20
+
 func (r *progressReader) close() { r.client.Close() }
 
 // read waits for the next records and returns the entries that those of this store list.
@@ -179,7 +183,12 @@ func (r *progressReader) read(ctx context.Context) (entries []listed, err error)
 	p := r.progress
 	for some := false; !some; {
 		fetches := r.client.PollFetches(ctx)
-		if err := errors.Join(ctx.Err(), fetches.Err0()); err != nil {
+		err := fetches.Err0()
+		if large, ok := errors.AsType[*kgo.ErrDecompressTooLarge](err); ok { // no relay has written it
+			r.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{p.topic: {0: {Epoch: large.Epoch, Offset: large.NextOffset}}})
+			err = nil
+		}
+		if err := errors.Join(ctx.Err(), err); err != nil {
 			return nil, fmt.Errorf("outbox: reading %s: %w", p.topic, err)
 		}
 		for record := range fetches.RecordsAll() {

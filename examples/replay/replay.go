@@ -26,6 +26,7 @@ type counted struct {
 func replay(ctx context.Context, topic, group string, client ...kgo.Opt) (n counted, err error) {
 	cl, err := kgo.NewClient(append(client,
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.MaxDecompressBatchBytes(64<<20),
 		kgo.KeepControlRecords(), // a log may end in markers of transactions
 	)...)
 	if err != nil {

@@ -32,6 +32,9 @@
 // Claims belong to the process's store. A partition that moves to a consumer with another store is
 // handled there again.
 //
+// The client is the application's. Set kgo.MaxDecompressBatchBytes: by default a few kilobytes of a
+// hostile producer may decompress to 1 GiB.
+//
 // For work that must be done exactly once, with its state and its offset, use package kafkaadapter.
 package seen
 
