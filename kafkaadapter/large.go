@@ -42,23 +42,3 @@ func newLargeBatch(e *kgo.ErrDecompressTooLarge, most int64) *largeBatch {
 
 // is reports whether rec stands for the batch.
 func (l *largeBatch) is(rec *kgo.Record) bool { return l != nil && l.last == rec }
-
-// passLarge stops before a batch that is too large, or takes a record in its place: the offset after
-// the batch commits with its dead letter.
-func (w *worker) passLarge(e *kgo.ErrDecompressTooLarge) state {
-	w.queue.close()
-	l := newLargeBatch(e, w.c.opt.Batching.MaxBufferedBytes)
-	if w.route.LargeBatch != SkipLargeBatch {
-		return w.stopBefore("large_batch", l.err)
-	}
-	if next := w.checkEpochs([]*kgo.Record{l.first}); next != running {
-		return next
-	}
-	if e.Offset > w.next {
-		if err := w.explain(w.next, e.Offset); err != nil {
-			return w.missing(err)
-		}
-	}
-	w.large, w.taken, w.delays = l, []*kgo.Record{l.last}, newDelays(w.c.opt.Timeouts.Backoff)
-	return w.readState()
-}
