@@ -122,7 +122,7 @@ func (w *worker) missing(err error) state {
 
 // passLarge stops before a batch that is too large, or takes a record in its place: the offset after
 // the batch commits with its dead letter.
-func (w *worker) passLarge(e *kgo.ErrDecompressTooLarge) state {
+func passLarge(w *worker, e *kgo.ErrDecompressTooLarge) state {
 	w.queue.close()
 	l := newLargeBatch(e, w.c.opt.Batching.MaxBufferedBytes)
 	if w.route.LargeBatch != SkipLargeBatch {

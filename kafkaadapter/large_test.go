@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -78,6 +79,8 @@ func (r *rig) sendRaw(t testing.TB, partition int32, n, size, times int) (compre
 
 // watchHeap returns a function that returns the highest size of the heap since the call.
 func watchHeap(t *testing.T) (most func() uint64) {
+	was := debug.SetGCPercent(10) // little garbage
+	t.Cleanup(func() { debug.SetGCPercent(was) })
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

@@ -131,7 +131,7 @@ func (w *worker) faulted(err error) state {
 	large := (*kgo.ErrDecompressTooLarge)(nil)
 	switch {
 	case errors.As(err, &large):
-		return w.passLarge(large)
+		return passLarge(w, large)
 	case errors.As(err, new(*kgo.ErrDataLoss)):
 		w.cause = errors.Join(ErrLogDiverged, err)
 		return lookingUp
