@@ -68,7 +68,7 @@ func (a *admin) Forget(ctx context.Context, scope string, id []byte, at time.Tim
 		if ref.scope, g.batch.State, err = a.names.ref(scope, asScope, week, g.batch.State); err != nil {
 			return err
 		}
-		g.after = a.left.decide(key, hash, g.after)
+		g.after = a.left.decide(key, hash, a.recent, g.after)
 		g.batch.Claims = append(g.batch.Claims, a.decider.put.remove(key, hash))
 		g.journal.add(ref, journalRemoved, hash)
 		g.after = append(g.after, func() { a.recent.forget(hash) })

@@ -113,7 +113,7 @@ func (d *decider) admitWithdrawn(g *group, r *ownClaims) error {
 			continue
 		}
 		if c.week < d.decidedOldest(c.scope) {
-			g.after = d.left.decide(key, c.hash, g.after) // it was dropped
+			g.after = d.left.decide(key, c.hash, d.recent, g.after) // it was dropped
 			continue
 		}
 		u := &txUnclaim{scope: c.scope, week: c.week, key: key, hash: c.hash, rec: c.result.Record}

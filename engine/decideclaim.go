@@ -84,7 +84,7 @@ func (d *decider) claim(g *group, key []byte, c *candidate, rec *Record) error {
 	if err != nil {
 		return err
 	}
-	g.after = d.left.decide(key, c.hash, g.after)
+	g.after = d.left.decide(key, c.hash, d.recent, g.after)
 	w := d.put.put(key, c.hash, rec, topic)
 	g.batch.Claims = append(g.batch.Claims, w)
 	g.claims++
@@ -147,7 +147,7 @@ func (d *decider) endTakenOver(g *group, r *claimSet) error {
 		}
 		t.rec.end(Released, "")
 		t.rec.Fingerprint = ""
-		g.after = d.left.decide(r.key(t.place), t.hash, g.after)
+		g.after = d.left.decide(r.key(t.place), t.hash, d.recent, g.after)
 		w := d.put.put(r.key(t.place), t.hash, &t.rec, topic)
 		g.batch.Claims = append(g.batch.Claims, w)
 		g.bytes += len(w.Key) + len(w.Record)
@@ -213,7 +213,7 @@ func (d *decider) unclaim(g *group, u *txUnclaim) error {
 	if err != nil {
 		return err
 	}
-	g.after = d.left.decide(u.key, u.hash, g.after)
+	g.after = d.left.decide(u.key, u.hash, d.recent, g.after)
 	var w storage.ClaimWrite
 	if u.rec.Generation > 0 { // its generations are not used again
 		left := u.rec

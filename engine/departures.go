@@ -84,8 +84,9 @@ func (d *departures) get(key []byte) (x departure, has bool) {
 }
 
 // decide records that a group replaces or removes a claim, and adds to after what is to be done when
-// that is durable. Only the committer calls it.
-func (d *departures) decide(key []byte, hash uint64, after []func()) []func() {
+// that is durable. Then a look that began before does not put the old record into the cache. Only the
+// committer calls it.
+func (d *departures) decide(key []byte, hash uint64, cache *recent, after []func()) []func() {
 	if !d.isOpen(key) {
 		return after
 	}
@@ -93,7 +94,10 @@ func (d *departures) decide(key []byte, hash uint64, after []func()) []func() {
 	defer d.mu.Unlock()
 	name := string(key)
 	d.keys[name] = departure{decided: true}
-	return append(after, func() { d.remove(name, hash) })
+	return append(after, func() {
+		d.remove(name, hash)
+		cache.forget(hash) // after the key: a later look finds what was decided
+	})
 }
 
 // remove removes a claim: what was decided about it is durable, so that new looks find that.
