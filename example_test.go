@@ -38,7 +38,6 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer eng.Close()
-	go func() { log.Print(eng.RunNightly(ctx, 3*time.Hour, nil)) }() // drops expired weeks
 
 	pay := func(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {
 		amount, err := strconv.ParseInt(string(rec.Value), 10, 64)

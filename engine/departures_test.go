@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -259,10 +260,14 @@ func TestOtherCallsEndWithTheirContextWhileTheStoreIsStalled(t *testing.T) {
 			return e.Update(ctx, func(tx *engine.Tx) error { _, err := tx.TryClaim(event("a")); return err })
 		},
 	} {
-		during, cancel := context.WithTimeout(ctx, time.Millisecond)
+		during, cancel := context.WithCancel(ctx)
 		defer cancel()
 		done := make(chan error, 1)
 		go func() { done <- call(during) }()
+		if !strings.Contains(name, "Update") {
+			e.AwaitCallers(t, 2) // it and the first one
+		}
+		cancel()
 		err := receive(t, done)
 		wantLeft(t, name, err)
 		if unknown := errors.Is(err, engine.ErrOutcomeUnknown); unknown != (name == "Finish" || name == "Release" || name == "Renew") {

@@ -61,8 +61,9 @@
 //
 // # Retention
 //
-// Claims expire by the week of their event (Options.RetentionWeeks). Engine.RunNightly, or a call
-// of Engine.DropExpired, drops expired weeks; their events are TooOld from then on. A hold
+// Claims expire by the week of their event (Options.RetentionWeeks). The engine drops expired weeks
+// each night (Options.Nightly), or by a call of Engine.DropExpired; their events are TooOld from then
+// on. A hold
 // (Engine.SetHold) keeps weeks that are still needed.
 //
 // # Errors

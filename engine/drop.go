@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -17,6 +18,7 @@ type retention struct {
 	holds   *holds
 	drops   chan struct{} // has a value from the moment a drop begins until its claims are removed: there is one at a time
 	reclaim reclaim
+	nights  sync.WaitGroup // the nightly runs
 }
 
 // drop raises the oldest retained week to the result of until, and those of single scopes to the

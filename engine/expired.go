@@ -34,7 +34,7 @@ func (t *retention) DropAllExpired(ctx context.Context) (DropReport, error) {
 }
 
 func (t *retention) dropExpired(ctx context.Context, most int, forced bool) (DropReport, error) {
-	if t.opt.RetentionWeeks == KeepAll && len(t.opt.ScopeRetention) == 0 {
+	if t.keepsAll() {
 		return DropReport{Oldest: t.OldestWeek()}, nil
 	}
 	var stored []storage.Bucket
@@ -67,6 +67,11 @@ func (t *retention) dropExpired(ctx context.Context, most int, forced bool) (Dro
 		err = errTooManyFloors(limits.ScopeRetentions + unmarked)
 	}
 	return report, err
+}
+
+// keepsAll reports whether nothing expires.
+func (t *retention) keepsAll() bool {
+	return t.opt.RetentionWeeks == KeepAll && len(t.opt.ScopeRetention) == 0
 }
 
 // An expiry decides in the committer which weeks one run drops.

@@ -2,39 +2,124 @@ package engine
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/wait"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// RunNightly calls DropExpired each day at the given time of day, UTC, for example 3*time.Hour,
-// until ctx is done, and passes each outcome to report, if that is not nil. The application runs it
-// in a goroutine of its own and stops it by ctx. If a night is missed, the next one drops its weeks
-// too. Verdicts on late events do not depend on it.
-func (t *retention) RunNightly(ctx context.Context, at time.Duration, report func(DropReport, error)) error {
-	if at < 0 || at >= 24*time.Hour {
-		return fmt.Errorf("hapax: nightly time %v: give a time of day from 0 to 24h", at)
+// Nightly says when the engine itself calls DropExpired: once a day, unless Off is set. The zero
+// value is 03:00 UTC.
+//
+// If no engine was open at that time, it drops ten minutes after Open, when the consumers of the
+// process have had time to place their holds, and then each night. So a store whose process ends
+// within ten minutes drops nothing: call DropExpired there. A backup, which may have been opened to
+// look at it, waits for the next night.
+type Nightly struct {
+	// Off leaves dropping to the application: without calls of DropExpired, weeks are never dropped.
+	Off bool
+
+	// At is the time of day, UTC, up to 24h for midnight. 0 = 3h.
+	At time.Duration
+
+	// Report receives the outcome of each run, if it is not nil. It must not call Close.
+	Report func(DropReport, error)
+}
+
+const (
+	defaultNightlyAt = 3 * time.Hour
+	nightlyDelay     = 10 * time.Minute // from Open to the run of a missed night
+)
+
+// runNightly runs until ctx ends. Open begins it, and Close waits for it.
+func (t *retention) runNightly(ctx context.Context) {
+	missed, err := t.missedNight(ctx)
+	if err != nil {
+		return // the engine is closing or has failed
 	}
+	if missed && (wait.For(ctx, nightlyDelay) != nil || !t.dropNightly(ctx)) {
+		return
+	}
+	at := t.opt.Nightly.At
 	for {
 		next := weekbucket.NextDaily(t.now(), at)
 		// The clock may jump, so it is read at least every hour.
 		for now := t.now(); now.Before(next); now = t.now() {
-			if err := wait.For(ctx, min(next.Sub(now), time.Hour)); err != nil {
-				return err
+			if wait.For(ctx, min(next.Sub(now), time.Hour)) != nil {
+				return
 			}
 			if t.now().Add(25 * time.Hour).Before(next) { // it was set back
 				next = weekbucket.NextDaily(t.now(), at)
 			}
 		}
-		r, err := t.DropExpired(ctx)
-		if report != nil {
-			report(r, err)
-		}
-		if errors.Is(err, ErrClosed) || errors.Is(err, ErrStopped) {
-			return err
+		if !t.dropNightly(ctx) {
+			return
 		}
 	}
+}
+
+// dropNightly is one run. It returns false if the engine is closing or has failed.
+func (t *retention) dropNightly(ctx context.Context) bool {
+	ran := t.now()
+	r, err := t.DropExpired(ctx)
+	if err == nil || errors.Is(err, ErrLimit) {
+		err = errors.Join(err, t.noteNight(ctx, ran))
+	}
+	if ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrStopped) {
+		return false
+	}
+	if report := t.opt.Nightly.Report; report != nil {
+		report(r, err)
+	}
+	return true
+}
+
+// A stored note of the last nightly run: its time in Unix milliseconds as a varint, and the
+// incarnation of the store as a uvarint.
+
+// missedNight reports whether a run is due that no engine has made. A backup has the note of the
+// store it was made of: it gets one of its own.
+func (t *retention) missedNight(ctx context.Context) (bool, error) {
+	last, of, err := t.lastNight()
+	switch {
+	case err != nil:
+		return false, err
+	case of != t.store.Identity().Incarnation:
+		return false, t.noteNight(ctx, t.now())
+	}
+	return !weekbucket.NextDaily(last, t.opt.Nightly.At).After(t.now()), nil
+}
+
+// lastNight reads the note. Without one, the run is due in a store that is no backup.
+func (t *retention) lastNight() (at time.Time, incarnation uint64, err error) {
+	if err := t.enter(); err != nil {
+		return at, 0, err
+	}
+	defer t.leave()
+	value, found, err := t.store.State(keyNightly)
+	if err != nil {
+		return at, 0, t.stop(err)
+	}
+	if !found {
+		return at, 1, nil
+	}
+	d := decoder{rest: value}
+	at, incarnation = time.UnixMilli(d.varint()), d.uvarint()
+	if d.err != nil || len(d.rest) != 0 {
+		err = t.stop(fmt.Errorf("%w: note of the nightly run %x", storage.ErrDamaged, value))
+	}
+	return at, incarnation, err
+}
+
+func (t *retention) noteNight(ctx context.Context, ran time.Time) error {
+	value := binary.AppendVarint(nil, ran.UnixMilli())
+	value = binary.AppendUvarint(value, t.store.Identity().Incarnation)
+	return t.control(ctx, func(g *group) error {
+		g.batch.State = append(g.batch.State, storage.StateWrite{Key: keyNightly, Value: value})
+		return nil
+	})
 }

@@ -68,6 +68,9 @@ func (e *Engine) start() {
 	}
 	e.reclaim.begin()
 	e.goBehind(e.finishDrops)
+	if !e.opt.Nightly.Off && !e.keepsAll() {
+		e.nights.Go(func() { e.runNightly(e.work) })
+	}
 }
 
 // load restores the state in which the previous engine left the store.
@@ -148,6 +151,7 @@ func (e *Engine) Close() error {
 	}
 	e.closed = true
 	e.calls.Unlock()
+	e.nights.Wait()
 	close(e.requests)
 	// before the background work ends: until then the committer may begin a snapshot
 	e.committer.loops.Wait()

@@ -41,6 +41,9 @@ type Options struct {
 	// MaxIDBytes is the maximum length of an event id. 0 = 1024; at most limits.IDBytes.
 	MaxIDBytes int
 
+	// Nightly says when the engine drops expired weeks by itself: at 03:00 UTC unless it is set.
+	Nightly Nightly
+
 	// MaxWeeksPerRun is the maximum number of weeks that one DropExpired drops, so that little is
 	// lost if the clock is ahead (see DropExpired). 0 = 2.
 	MaxWeeksPerRun int
@@ -93,6 +96,9 @@ func (o Options) withDefaults() (Options, error) {
 	zero(&o.MaxIDBytes, defaultMaxIDBytes)
 	zero(&o.MaxWeeksPerRun, defaultMaxWeeksPerRun)
 	zero(&o.RecentClaims, defaultRecentClaims)
+	if o.Nightly.At == 0 {
+		o.Nightly.At = defaultNightlyAt
+	}
 	if o.AllowedSkew == 0 {
 		o.AllowedSkew = defaultAllowedSkew
 	}
@@ -139,6 +145,8 @@ func (o *Options) refused() error {
 		return refuse("MaxIDBytes", fmt.Sprintf("is %d: give 1 to %d", o.MaxIDBytes, limits.IDBytes))
 	case o.MaxWeeksPerRun < 0:
 		return refuse("MaxWeeksPerRun", "is negative")
+	case o.Nightly.At < 0 || o.Nightly.At > 24*time.Hour:
+		return refuse("Nightly.At", fmt.Sprintf("is %v: give a time of day up to 24h, and set Off to drop nothing", o.Nightly.At))
 	case o.ExpectedPerWeek > limits.ExpectedPerWeek:
 		return refuse("ExpectedPerWeek", fmt.Sprintf("is %d: give at most %d claims", o.ExpectedPerWeek, limits.ExpectedPerWeek))
 	case o.MaxFilterBytes > limits.MaxFilterBytes:

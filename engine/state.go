@@ -26,10 +26,11 @@ const (
 
 var (
 	// present, with an empty value: all uses of names, earlier and later, are recorded by week
-	keyNames  = []byte("mnames")
-	keyOldest = []byte("moldest") // the oldest retained week, as in a key
-	keyStart  = []byte("mstart")  // the oldest retained week as it was set last without a drop (oldest.go)
-	keyDrop   = []byte("mdrop")   // dropped buckets whose space may not be free yet
+	keyNames   = []byte("mnames")
+	keyOldest  = []byte("moldest")  // the oldest retained week, as in a key
+	keyStart   = []byte("mstart")   // the oldest retained week as it was set last without a drop (oldest.go)
+	keyNightly = []byte("mnightly") // when a nightly run was last (nightly.go)
+	keyDrop    = []byte("mdrop")    // dropped buckets whose space may not be free yet
 )
 
 // A Position identifies a partition as a consumer group reads it.

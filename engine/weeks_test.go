@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -1056,79 +1055,6 @@ func TestConcurrentClaimsAndDrops(t *testing.T) {
 	e2 := open(t, m.CrashClone(0), engine.Options{Clock: c.now})
 	awaitTrust(t, e2)
 	verifyClean(t, e2, int(r.Claims))
-}
-
-func TestNightlyRunsAtItsHourAndCatchesUpOnMissedNights(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(time.Until(time.Date(2000, 1, 5, 10, 0, 0, 0, time.UTC))) // a Wednesday
-		var skew atomic.Int64
-		clock := func() time.Time { return time.Now().Add(time.Duration(skew.Load())) }
-		m := storetest.NewMem(storage.Identity{})
-		e, err := engine.Open(m, engine.Options{RetentionWeeks: 1, MaxWeeksPerRun: 2, AllowedSkew: 365 * 24 * time.Hour, Clock: clock})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for week := -1; week < 10; week++ {
-			wantVerdict(t, claim(t, e, at("a", clock().AddDate(0, 0, 7*week))), engine.Claimed)
-		}
-		type run struct {
-			at time.Time
-			r  engine.DropReport
-		}
-		runs := make(chan run, 100)
-		ctx, cancel := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() {
-			ended <- e.RunNightly(ctx, 3*time.Hour, func(r engine.DropReport, err error) {
-				if err != nil {
-					t.Error(err)
-				}
-				runs <- run{clock().UTC(), r}
-			})
-		}()
-		next := func(want time.Time, weeks int) {
-			t.Helper()
-			got := <-runs
-			if !got.at.Equal(want) || got.r.Weeks != weeks {
-				t.Fatalf("ran at %v and dropped %d weeks, want %v and %d", got.at, got.r.Weeks, want, weeks)
-			}
-		}
-		day := func(d int) time.Time { return time.Date(2000, 1, d, 3, 0, 0, 0, time.UTC) }
-		next(day(6), 0)
-		next(day(7), 0)
-		next(day(8), 0)
-		next(day(9), 0)
-		next(day(10), 1) // Monday
-
-		// suspended for five weeks: runs within the hour, then each night
-		skew.Add(int64(5 * 7 * 24 * time.Hour))
-		r := <-runs
-		if late := r.at.Sub(day(10).Add(5 * 7 * 24 * time.Hour)); late < 0 || late > time.Hour || r.r.Weeks != 2 {
-			t.Fatalf("after the jump ran at %v and dropped %d", r.at, r.r.Weeks)
-		}
-		next(day(11).AddDate(0, 0, 35), 2)
-		next(day(12).AddDate(0, 0, 35), 1)
-		next(day(13).AddDate(0, 0, 35), 0)
-
-		// set back: the next night is the next one by the new clock
-		skew.Add(-int64(20 * 24 * time.Hour))
-		next(day(14).AddDate(0, 0, 15), 0)
-		next(day(15).AddDate(0, 0, 15), 0)
-		skew.Add(-int64(2 * time.Hour))
-		if r := <-runs; r.at.Sub(day(15).AddDate(0, 0, 15)) > 24*time.Hour {
-			t.Fatal("a night was left out:", r.at)
-		}
-		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Error(err)
-		}
-		if err := e.RunNightly(ctx, 24*time.Hour, nil); err == nil || errors.Is(err, context.Canceled) {
-			t.Error("a time of day of 24h:", err)
-		}
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 func TestRetentionSkipsWeeksWithoutClaims(t *testing.T) {

@@ -11,7 +11,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/bolt"
@@ -37,7 +36,6 @@ func Example() {
 	defer eng.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	go eng.RunNightly(ctx, 3*time.Hour, nil) // drops expired weeks at 03:00 UTC
 
 	protect, err := idempotency.New(eng, idempotency.Options{
 		Tenant: func(r *http.Request) (string, error) {

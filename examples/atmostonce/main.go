@@ -19,7 +19,6 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -70,7 +69,6 @@ func main() {
 			log.Print(err)
 		}
 	}()
-	go func() { log.Print(eng.RunNightly(ctx, 3*time.Hour, nil)) }() // drops expired weeks
 	if err := consume(ctx, eng, os.Stdout, *topic, kgo.SeedBrokers(strings.Split(*brokers, ",")...)); err != nil {
 		log.Panic(err)
 	}

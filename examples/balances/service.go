@@ -86,15 +86,8 @@ func (s *service) clientTelemetry(c config) []kgo.Opt {
 	}
 }
 
-// run consumes until ctx ends; every night it drops the weeks past retention.
-func (s *service) run(ctx context.Context) error {
-	nights, stop := context.WithCancel(ctx)
-	defer stop()
-	go func() {
-		_ = s.eng.RunNightly(nights, 3*time.Hour, nil)
-	}()
-	return s.consumer.Run(ctx)
-}
+// run consumes until ctx ends.
+func (s *service) run(ctx context.Context) error { return s.consumer.Run(ctx) }
 
 // close closes the engine and with it the store.
 func (s *service) close() (err error) {

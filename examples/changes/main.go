@@ -147,7 +147,6 @@ func main() {
 			log.Print(err)
 		}
 	}()
-	go func() { log.Print(eng.RunNightly(ctx, 3*time.Hour, nil)) }() // drops expired weeks
 	table, err := versions.New(eng, *topic, versions.Options{KeepDeletions: 30 * 24 * time.Hour, Fill: fill})
 	if err != nil {
 		log.Panic(err)

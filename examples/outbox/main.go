@@ -115,7 +115,6 @@ func main() {
 			log.Print(err)
 		}
 	}()
-	go func() { log.Print(eng.RunNightly(ctx, 3*time.Hour, nil)) }() // drops expired weeks
 	s := &service{payments: *payments, receipts: *receipts, reminder: time.Hour}
 	if err := s.run(ctx, eng, kgo.SeedBrokers(strings.Split(*brokers, ",")...)); err != nil {
 		log.Panic(err)

@@ -19,7 +19,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -95,7 +94,6 @@ func main() {
 			log.Print(err)
 		}
 	}()
-	go func() { log.Print(eng.RunNightly(ctx, 3*time.Hour, nil)) }() // drops expired weeks
 	if err := consume(ctx, eng, *topic, kgo.SeedBrokers(strings.Split(*brokers, ",")...)); err != nil {
 		log.Panic(err)
 	}
