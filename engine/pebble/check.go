@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -11,23 +12,25 @@ import (
 
 // check checks that the directory contains all that it should, without changing a byte, and before
 // Pebble, which deletes files that it considers garbage, may write. clean says that there is a
-// record of a clean close that matches. check has loaded the packed batches.
-func check(l *packedLog) (clean bool, err error) {
+// record of a clean close that matches. unused are the tables that nothing refers to. check has
+// loaded the packed batches.
+func check(l *packedLog) (clean bool, unused []string, err error) {
 	clean, err = checkClean(l.disk)
 	if err != nil {
-		return clean, err
+		return clean, nil, err
 	}
 	if clean {
-		return true, loadClean(l)
+		return true, nil, loadClean(l)
 	}
 	attested, err := readAttestation(l.disk)
 	if err != nil {
-		return false, err
+		return false, nil, err
 	}
 	if err := checkManifest(l.disk, attested.manifest); err != nil {
-		return false, err
+		return false, nil, err
 	}
-	return false, checkContent(l, attested.seq)
+	unused, err = checkContent(l, attested.seq)
+	return false, unused, err
 }
 
 // checkManifest reads the current MANIFEST to its end, which Pebble assumes where it cannot read
@@ -60,12 +63,12 @@ func checkManifest(d *disk, attested position) error {
 // checkContent opens the store read-only, which deletes nothing, and checks that all batches up to
 // the newest one exist, and at least those that are attested or covered by a durability record of a
 // log. It reads the claims outside of tables into memory. The logs that Pebble replays, and the
-// journal, are checked meanwhile.
-func checkContent(l *packedLog, attested uint64) (err error) {
+// journal, are checked meanwhile. unused is that of check.
+func checkContent(l *packedLog, attested uint64) (unused []string, err error) {
 	logs := newLogCheck(l.disk)
 	db, err := l.openPebble(logs)
 	if err != nil {
-		return cmp.Or(logs.wait(), err)
+		return nil, cmp.Or(logs.wait(), err)
 	}
 	var last, floor uint64
 	err = l.fault.read(func() (err error) {
@@ -83,11 +86,38 @@ func checkContent(l *packedLog, attested uint64) (err error) {
 			err = cmp.Or(<-checks, err)
 		}
 	}
+	if err == nil {
+		unused, err = unusedTables(l.disk, db)
+	}
 	err = cmp.Or(logs.wait(), err, l.fault.write(db.Close)) // damage of a log causes what else is missing
 	if durable := max(attested, logs.promised); err == nil && last < durable {
 		err = fmt.Errorf("%w: the newest batch is %d, %d was durable", storage.ErrDamaged, last, durable)
 	}
-	return err
+	return unused, err
+}
+
+// unusedTables returns the tables that no MANIFEST refers to, such as those of a flush that did not
+// fit on the disk. Pebble removes them only once it has opened the store, for which it flushes again:
+// without space it would add more of them each time.
+func unusedTables(d *disk, db *pebble.DB) (unused []string, err error) {
+	levels, err := readValue(d.fault, func() ([][]pebble.SSTableInfo, error) { return db.SSTables() })
+	if err != nil {
+		return nil, err
+	}
+	used := make(map[uint64]bool)
+	for _, tables := range levels {
+		for i := range tables {
+			used[uint64(tables[i].BackingSSTNum)] = true
+		}
+	}
+	names, err := d.List(d.dir)
+	for _, name := range names {
+		number := fileNumber(strings.TrimSuffix(name, ".sst"))
+		if name == fmt.Sprintf("%06d.sst", number) && !used[number] {
+			unused = append(unused, name)
+		}
+	}
+	return unused, err
 }
 
 // loadClean opens the store read-only and reads all that Open reads of one that was closed: a table may

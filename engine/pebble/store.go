@@ -145,9 +145,14 @@ func (s *Store) open() (err error) {
 	}
 	d.protect(s.o.Logger)
 	d.seed = s.id.Seed
-	clean, err := check(&s.packedLog)
+	clean, unused, err := check(&s.packedLog)
 	if err != nil {
 		return err
+	}
+	for _, name := range unused {
+		if err := d.Remove(d.path(name)); err != nil {
+			return err
+		}
 	}
 	if clean {
 		if err := removeSidecar(d, cleanName); err != nil {
