@@ -33,7 +33,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	eng, err := engine.Open(store, engine.Options{RetentionWeeks: 4})
+	eng, err := engine.Open(store, engine.Options{RetentionWeeks: 4}) // older weeks are dropped at night
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -9,6 +9,7 @@ const KeepAll = -1
 const (
 	defaultRetentionWeeks  = 4
 	defaultAllowedSkew     = 24 * time.Hour
+	defaultNightlyAt       = 3 * time.Hour
 	defaultMaxIDBytes      = 1 << 10
 	defaultMaxWeeksPerRun  = 2
 	defaultRecentClaims    = 1 << 16

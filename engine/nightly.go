@@ -12,28 +12,7 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// Nightly says when the engine itself calls DropExpired: once a day, unless Off is set. The zero
-// value is 03:00 UTC.
-//
-// If no engine was open at that time, it drops ten minutes after Open, when the consumers of the
-// process have had time to place their holds, and then each night. So a store whose process ends
-// within ten minutes drops nothing: call DropExpired there. A backup, which may have been opened to
-// look at it, waits for the next night.
-type Nightly struct {
-	// Off leaves dropping to the application: without calls of DropExpired, weeks are never dropped.
-	Off bool
-
-	// At is the time of day, UTC, up to 24h for midnight. 0 = 3h.
-	At time.Duration
-
-	// Report receives the outcome of each run, if it is not nil. It must not call Close.
-	Report func(DropReport, error)
-}
-
-const (
-	defaultNightlyAt = 3 * time.Hour
-	nightlyDelay     = 10 * time.Minute // from Open to the run of a missed night
-)
+const nightlyDelay = 10 * time.Minute // from Open to the run of a missed night
 
 // runNightly runs until ctx ends. Open begins it, and Close waits for it.
 func (t *retention) runNightly(ctx context.Context) {

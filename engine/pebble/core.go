@@ -1,6 +1,7 @@
 package pebble
 
 import (
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ type core struct {
 	fault   *fault
 	startup *startup
 	db      *pebble.DB
+	tight   bool // see recoverTight
 
 	recentRuns *runIndex // nil if no caller looks claims up
 
@@ -31,6 +33,7 @@ func (c *core) openPebble(logs *logCheck) (*pebble.DB, error) {
 	if logs != nil {
 		o.ReadOnly, o.FS = true, logs
 	}
+	o.DisableTableStats = c.tight
 	if c.recentRuns != nil {
 		o.Cache = c.recentRuns.cache
 		o.EventListener.TableIngested, o.EventListener.TableDeleted = c.recentRuns.ingested, c.recentRuns.deleted
@@ -57,6 +60,35 @@ func (c *core) openPebble(logs *logCheck) (*pebble.DB, error) {
 	}
 	return db, nil
 }
+
+// recoverTight opens and closes Pebble if there may be too little space to move the log to tables. Where
+// that fails, Pebble closes its tables while it may still read their statistics, and the process would
+// end with a panic: so there are none meanwhile.
+func (c *core) recoverTight() error {
+	names, err := c.disk.List(c.disk.dir)
+	if err != nil {
+		return err
+	}
+	need := uint64(tightBytes)
+	for _, name := range names {
+		if info, err := c.disk.Stat(c.disk.path(name)); err == nil && strings.HasSuffix(name, logSuffix) {
+			need += 2 * uint64(info.Size())
+		}
+	}
+	usage, err := c.disk.GetDiskUsage(c.disk.dir)
+	if err != nil || usage.AvailBytes >= need {
+		return nil //nolint:nilerr // a file system that does not know its space
+	}
+	c.tight = true
+	defer func() { c.tight = false }()
+	db, err := c.openPebble(nil)
+	if err != nil {
+		return err
+	}
+	return c.fault.write(db.Close)
+}
+
+const tightBytes = 16 << 20
 
 // begin finds the last batch of the store and the first entry of its journal, and attests the
 // former: all that Pebble recovered is in synced tables now.

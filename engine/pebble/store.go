@@ -175,6 +175,11 @@ func (s *Store) open() (err error) {
 	if err := d.track(sidecar.IdentityName); err != nil {
 		return err
 	}
+	if !clean {
+		if err := s.recoverTight(); err != nil {
+			return err
+		}
+	}
 	indexed := make(chan struct{})
 	go func() {
 		defer close(indexed)
