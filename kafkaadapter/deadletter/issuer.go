@@ -112,12 +112,15 @@ func (i *Issuer) letter(r *kgo.Record, from *Replay, f Failure) *letter {
 		l.ErrorType = capped(typeOf(f.Err), maxErrorType)
 		l.Error = capped(f.Err.Error(), MaxText)
 	}
-	if from != nil {
+	switch {
+	case from != nil:
 		l.Origin, l.Stamp = from.Origin, from.stamp
 		l.Omitted = from.omitted
 		if !f.Claimed && from.Claimed { // its claim is unchanged
 			l.Claimed, l.Generation = true, from.Generation
 		}
+	case len(r.Value) == 0: // a letter that was not accepted is incomplete here, too
+		l.Omitted = omittedOf(r)
 	}
 	if len(l.Event.ID) > 0 {
 		l.Seal = i.Secrets.seal(&l.sealed)

@@ -75,6 +75,14 @@ func omitting(what string, letter, short *kgo.Record) *kgo.Record {
 
 func isOmitted(h kgo.RecordHeader) bool { return h.Key == dltOmitted || h.Key == dltOmittedBytes }
 
+// omittedOf returns the headers that say what a record lacks, nil if it is complete.
+func omittedOf(r *kgo.Record) []kgo.RecordHeader {
+	if Incomplete(r) == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(r.Headers), func(h kgo.RecordHeader) bool { return !isOmitted(h) })
+}
+
 // Incomplete returns an error that wraps ErrIncomplete and names the original position if something
 // was left out of a dead letter, or of a record that has the headers of one.
 func Incomplete(r *kgo.Record) error {

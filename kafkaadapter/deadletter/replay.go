@@ -3,7 +3,6 @@ package deadletter
 import (
 	"encoding/hex"
 	"net/url"
-	"slices"
 	"strconv"
 	"time"
 
@@ -75,9 +74,7 @@ func replayOf(r *kgo.Record) (Replay, bool) {
 	if p.Claimed {
 		p.Generation = h.unsigned(dltGeneration)
 	}
-	if Incomplete(r) != nil {
-		p.omitted = slices.DeleteFunc(slices.Clone(r.Headers), func(h kgo.RecordHeader) bool { return !isOmitted(h) })
-	}
+	p.omitted = omittedOf(r)
 	// any other form matches no seal
 	p.seal, _ = hex.DecodeString(string(identify.LastHeader(r.Headers, dltSeal)))
 	if h.bad || p.Origin.Partition < 0 || p.Origin.Offset < 0 {

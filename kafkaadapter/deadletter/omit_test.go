@@ -1,0 +1,26 @@
+package deadletter
+
+import (
+	"errors"
+	"testing"
+)
+
+// A letter without its value may be sent to a consumer that does not accept it as a replay, such as that
+// of another group. It is an incomplete record there too, and so is every letter about it: none may
+// be handled with an empty value.
+func TestLetterOfARefusedIncompleteLetterIsIncomplete(t *testing.T) {
+	r := aRecord("message_id", "7")
+	own := identified(t, r)
+	short := Shorten(anIssuer.Letter(r, nil, aFailure(own), Neutral), 0)
+	other := anIssuer
+	other.Group = "another"
+	for _, what := range []string{"first", "second", "third"} {
+		again := sentBack(short)
+		from, _ := other.Replay(again, own)
+		cause := Incomplete(again)
+		if !errors.Is(cause, ErrIncomplete) {
+			t.Fatalf("the %s replay counts as whole, with the value %q", what, again.Value)
+		}
+		short = other.Letter(again, from, Failure{Reason: Undecodable, Err: cause, Event: own}, Neutral)
+	}
+}
