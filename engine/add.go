@@ -17,7 +17,7 @@ func (tx *Tx) Add(key []byte, delta int64) error { return applicationKeys(tx).Ad
 
 // Add is Tx.Add in the space.
 func (k TxSpaceKeys) Add(key []byte, delta int64) error {
-	if err := checkHostKey(key); err != nil {
+	if err := k.checkWrite(key); err != nil {
 		return err
 	}
 	return k.state.add(k.prefix, key, delta)

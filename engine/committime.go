@@ -5,7 +5,7 @@ package engine
 // While the engine is open, a batch never has an earlier time than the batches before it,
 // whatever the clock does. Until the commit the transaction itself reads the time of the call.
 func (k TxSpaceKeys) PutCommitTime(key []byte) error {
-	if err := checkHostKey(key); err != nil {
+	if err := k.checkWrite(key); err != nil {
 		return err
 	}
 	return k.state.putCommitTime(k.prefix, key)

@@ -56,10 +56,13 @@ func checkHostKey(key []byte) error {
 }
 
 // spacePrefix returns the prefix of the state keys of a space: its kind, its name and a zero byte,
-// which no name contains.
+// which no name contains. The keys of a reserved space are application keys.
 func spacePrefix(space keyspace.Space) []byte {
 	if space.Name() == "" {
 		panic("hapax: the zero keyspace.Space is no space: make one with keyspace.New")
+	}
+	if space.IsReserved() {
+		return applicationSpace
 	}
 	return append(append([]byte{stateSpace}, space.Name()...), 0)
 }

@@ -12,14 +12,15 @@ import (
 type TxSpaceKeys struct {
 	state  *txState
 	prefix []byte
+	space  Space // that writes; zero for the application
 }
 
 // In returns the keys of a space that a package of this module owns. Applications have no space.
 func (tx *Tx) In(space Space) TxSpaceKeys {
-	return TxSpaceKeys{tx.keys(), spacePrefix(space)}
+	return TxSpaceKeys{tx.keys(), spacePrefix(space), space}
 }
 
-func applicationKeys(tx *Tx) TxSpaceKeys { return TxSpaceKeys{tx.keys(), applicationSpace} }
+func applicationKeys(tx *Tx) TxSpaceKeys { return TxSpaceKeys{tx.keys(), applicationSpace, Space{}} }
 
 // Get returns the value of an application key, as the transaction sees it: its own writes,
 // otherwise the store as it was when the transaction began. found distinguishes an absent key from
@@ -31,7 +32,9 @@ func (tx *Tx) Get(key []byte) (value []byte, found bool, err error) {
 
 // Put sets an application key. It copies key and value. An empty key, or one longer than
 // limits.KeyBytes, and a value longer than limits.ValueBytes are an ArgumentError; ErrLimit means
-// that the transaction is too large.
+// that the transaction is too large. Keys that a package of this module owns, such as those that
+// begin with kafkaadapter.KeyPrefix, may be read only: Put, Delete and Add return an ArgumentError
+// that names the owner.
 func (tx *Tx) Put(key, value []byte) error { return applicationKeys(tx).Put(key, value) }
 
 // Delete removes an application key; it is no error if there is none.
@@ -61,7 +64,7 @@ func (k TxSpaceKeys) Get(key []byte) (value []byte, found bool, err error) {
 
 // Put is Tx.Put in the space.
 func (k TxSpaceKeys) Put(key, value []byte) error {
-	if err := checkHostKey(key); err != nil {
+	if err := k.checkWrite(key); err != nil {
 		return err
 	}
 	if len(value) > limits.ValueBytes {
@@ -72,7 +75,7 @@ func (k TxSpaceKeys) Put(key, value []byte) error {
 
 // Delete is Tx.Delete in the space.
 func (k TxSpaceKeys) Delete(key []byte) error {
-	if err := checkHostKey(key); err != nil {
+	if err := k.checkWrite(key); err != nil {
 		return err
 	}
 	return k.state.put(k.prefix, key, nil)
@@ -87,4 +90,18 @@ func (k TxSpaceKeys) Scan(r Range) iter.Seq2[KeyValue, error] {
 		}
 		k.state.scan(r.span(k.prefix), r.Limit, len(k.prefix), yield)
 	}
+}
+
+// checkWrite rejects a key that cannot be written, or not by this space.
+func (k TxSpaceKeys) checkWrite(key []byte) error {
+	if err := checkHostKey(key); err != nil {
+		return err
+	}
+	if len(k.prefix) > len(applicationSpace) {
+		return nil // the space's own
+	}
+	if prefix, owner, refuses := k.space.Refuses(key); refuses {
+		return &ArgumentError{"application key", fmt.Sprintf("begins with %q: these keys belong to %s, choose another key", prefix, owner)}
+	}
+	return nil
 }

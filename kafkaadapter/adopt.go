@@ -59,7 +59,7 @@ func (f *finder) putAdoption(tx *engine.Tx, v *view, b beginning, kind error, a 
 		return err
 	}
 	key := binary.BigEndian.AppendUint64(partitionKey(keyAdoption, f.pos), uint64(a.Time.UnixNano()))
-	return tx.Put(key, append([]byte{1}, record...))
+	return own(tx).Put(key, append([]byte{1}, record...))
 }
 
 // endAdoption reports the outcome of an adoption, if there is one. An adoption that has met a

@@ -18,7 +18,7 @@ import (
 func (r *rig) died(t *testing.T, partition int32) {
 	t.Helper()
 	err := r.eng.Update(context.Background(), func(tx *engine.Tx) error {
-		return tx.Put(partitionKey(keyOwner, r.position(partition)), owner{[16]byte{1}, firstWidth}.encode())
+		return own(tx).Put(partitionKey(keyOwner, r.position(partition)), owner{[16]byte{1}, firstWidth}.encode())
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -213,8 +213,8 @@
 //
 // # Reserved names
 //
-// Application keys that begin with KeyPrefix belong to the adapter; writing to them breaks fencing,
-// attempts and dead letters. Names of holds that begin with kafka/ and headers that begin with
+// Application keys that begin with KeyPrefix belong to the adapter: owners of partitions, attempts and
+// dead letters. Transactions refuse to write them with an engine.ArgumentError. Names of holds that begin with kafka/ and headers that begin with
 // hapax_dlt_ are also reserved.
 //
 // # Metrics

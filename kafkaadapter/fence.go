@@ -71,7 +71,7 @@ func (f *fence) take(tx *engine.Tx, width int) error {
 		}
 	}
 	alive.Store(f.token, liveOwner{f.eng(), f.marked})
-	return tx.Put(partitionKey(keyOwner, f.pos), owner{f.token, f.width}.encode())
+	return own(tx).Put(partitionKey(keyOwner, f.pos), owner{f.token, f.width}.encode())
 }
 
 // check returns an error if the partition has another owner. The read is part of the transaction: a
@@ -87,7 +87,7 @@ func (f *fence) check(tx *engine.Tx) error {
 // widen stores the maximum number of records of a batch. It is stored before larger batches are
 // made, so that after a crash it is known how many records may have been in progress.
 func (f *fence) widen(tx *engine.Tx, width uint32) error {
-	return tx.Put(partitionKey(keyOwner, f.pos), owner{f.token, width}.encode())
+	return own(tx).Put(partitionKey(keyOwner, f.pos), owner{f.token, width}.encode())
 }
 
 // release removes this owner, unless the partition has another one. It always writes, so that a
@@ -105,7 +105,7 @@ func (f *fence) release() error {
 		if o.token == f.token {
 			o.token = owner{}.token
 		}
-		return tx.Put(partitionKey(keyOwner, f.pos), o.encode())
+		return own(tx).Put(partitionKey(keyOwner, f.pos), o.encode())
 	}, engine.Retries(1000))
 }
 
@@ -130,7 +130,7 @@ func (f *fence) mark(ctx context.Context, rec *kgo.Record, limit uint64) error {
 		if err := f.check(tx); err != nil {
 			return err
 		}
-		return tx.Put(partitionKey(keyAttempts, f.pos), tries.encode())
+		return own(tx).Put(partitionKey(keyAttempts, f.pos), tries.encode())
 	}, engine.Retries(100))
 	if err == nil {
 		f.marked.Store(true)
@@ -186,9 +186,9 @@ func (f *fence) readTries(tx *engine.Tx) (err error) {
 func (f *fence) putTries(tx *engine.Tx, tries attempts) error {
 	key := partitionKey(keyAttempts, f.pos)
 	if tries.n == 0 {
-		return tx.Delete(key)
+		return own(tx).Delete(key)
 	}
-	return tx.Put(key, tries.encode())
+	return own(tx).Put(key, tries.encode())
 }
 
 func readOwner(tx *engine.Tx, pos engine.Position) (o owner, err error) {

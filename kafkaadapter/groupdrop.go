@@ -71,7 +71,7 @@ func DropGroup(ctx context.Context, eng *engine.Engine, plan GroupDropPlan) erro
 			return ErrUnpublished
 		}
 		for _, key := range keys {
-			err = errors.Join(err, tx.Delete(key))
+			err = errors.Join(err, own(tx).Delete(key))
 		}
 		for _, hold := range now.Holds {
 			err = errors.Join(err, tx.ReleaseHold(hold))

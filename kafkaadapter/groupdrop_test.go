@@ -36,9 +36,9 @@ func (r *rig) keysOf(t *testing.T, group string) (keys []string) {
 // neighbourOf writes the data of a group whose name has the other group's name as a prefix.
 func neighbourOf(tx *engine.Tx, group string) error {
 	p := engine.Position{Group: group, Topic: "t"}
-	return errors.Join(tx.SetOffset(p, engine.Offset{Next: 1}), tx.SetHold(holdName(p), time.Now()), tx.Put(scopeKey(group), []byte(group)),
-		tx.Put(partitionKey(keyOwner, p), owner{}.encode()), tx.Put(partitionKey(keyAttempts, p), attempts{1, 1}.encode()),
-		tx.Put(partitionKey(keyFirst, p), shape{}.encode()), tx.Put(partitionKey(keyAdoption, p), []byte{1}))
+	return errors.Join(tx.SetOffset(p, engine.Offset{Next: 1}), tx.SetHold(holdName(p), time.Now()), own(tx).Put(scopeKey(group), []byte(group)),
+		own(tx).Put(partitionKey(keyOwner, p), owner{}.encode()), own(tx).Put(partitionKey(keyAttempts, p), attempts{1, 1}.encode()),
+		own(tx).Put(partitionKey(keyFirst, p), shape{}.encode()), own(tx).Put(partitionKey(keyAdoption, p), []byte{1}))
 }
 
 func TestAGroupThatIsGoneIsDropped(t *testing.T) {
@@ -56,7 +56,7 @@ func TestAGroupThatIsGoneIsDropped(t *testing.T) {
 		m.stop(t)
 		more := engine.Position{Group: r.group, Topic: r.topic, Partition: 1}
 		err := r.eng.Update(t.Context(), func(tx *engine.Tx) error { // data of other modes and faults
-			return errors.Join(tx.Put(partitionKey(keyAttempts, more), attempts{1, 1}.encode()), tx.Put(partitionKey(keyFirst, more), shape{}.encode()))
+			return errors.Join(own(tx).Put(partitionKey(keyAttempts, more), attempts{1, 1}.encode()), own(tx).Put(partitionKey(keyFirst, more), shape{}.encode()))
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -137,8 +137,8 @@ func TestAGroupThatIsNotAsPlannedIsNotDropped(t *testing.T) {
 		for name, change := range map[string]func(tx *engine.Tx) error{
 			"an offset":  func(tx *engine.Tx) error { return tx.SetOffset(p, engine.Offset{Next: 8}) },
 			"a hold":     func(tx *engine.Tx) error { return tx.SetHold(holdName(p), time.Now()) },
-			"a scope":    func(tx *engine.Tx) error { return tx.Put(scopeKey("next"), []byte(r.group)) },
-			"an attempt": func(tx *engine.Tx) error { return tx.Put(partitionKey(keyAttempts, p), attempts{1, 1}.encode()) },
+			"a scope":    func(tx *engine.Tx) error { return own(tx).Put(scopeKey("next"), []byte(r.group)) },
+			"an attempt": func(tx *engine.Tx) error { return own(tx).Put(partitionKey(keyAttempts, p), attempts{1, 1}.encode()) },
 			"a letter":   func(tx *engine.Tx) error { _, err := deadletter.Put(tx, letterKey(p), letters); return err },
 		} {
 			plan := r.planned(t)
@@ -176,7 +176,7 @@ func TestAGroupThatStartsMeanwhileIsNotDropped(t *testing.T) {
 			return nil
 		}
 		return r.eng.Update(t.Context(), func(tx *engine.Tx) error {
-			return tx.Put(partitionKey(keyOwner, engine.Position{Group: r.group, Topic: "another"}), owner{}.encode())
+			return own(tx).Put(partitionKey(keyOwner, engine.Position{Group: r.group, Topic: "another"}), owner{}.encode())
 		})
 	})
 	if err := DropGroup(t.Context(), r.eng, plan); !errors.Is(err, engine.ErrPlanOutdated) {

@@ -5,10 +5,15 @@ import (
 	"fmt"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
-// KeyPrefix begins the adapter's own keys among the application keys of the store.
-const KeyPrefix = "\x00hapax/kafka\x00"
+// KeyPrefix begins the adapter's own keys among the application keys of the store. Handlers and other
+// transactions may read them; a write is refused with an engine.ArgumentError.
+const KeyPrefix = keyspace.KafkaKeys
+
+// own writes the adapter's keys.
+func own(tx *engine.Tx) engine.TxSpaceKeys { return tx.In(keyspace.Kafka) }
 
 // The kinds of the adapter's keys. The partition follows each of them, except for keyScope, which
 // only

@@ -189,7 +189,7 @@ func TestPartitionThatIsAddedIsReadFromItsBeginning(t *testing.T) {
 func TestPinnedConsumerEndsIfItsStoreIsUnreadable(t *testing.T) {
 	r := newRig(t, 1)
 	p := engine.Position{Group: r.group, Topic: r.topic, Partition: -1}
-	if err := r.eng.Update(t.Context(), func(tx *engine.Tx) error { return tx.Put(partitionKey(keyFirst, p), []byte{9}) }); err != nil {
+	if err := r.eng.Update(t.Context(), func(tx *engine.Tx) error { return own(tx).Put(partitionKey(keyFirst, p), []byte{9}) }); err != nil {
 		t.Fatal(err)
 	}
 	m := r.start(t, r.work(2, nil), pinned(0, 1), func(o *Options) { o.Routes[0].Start = Latest })

@@ -17,7 +17,7 @@ func RotateSecret(ctx context.Context, eng *engine.Engine) error {
 		if err != nil {
 			return err
 		}
-		return tx.Put(secretKey(), secrets.Rotated().Bytes())
+		return own(tx).Put(secretKey(), secrets.Rotated().Bytes())
 	}, engine.Retries(10))
 }
 
@@ -31,5 +31,5 @@ func bindSecrets(tx *engine.Tx) (deadletter.Secrets, error) {
 		return deadletter.ParseSecrets(b)
 	}
 	secrets := deadletter.Secrets{}.Rotated()
-	return secrets, tx.Put(secretKey(), secrets.Bytes())
+	return secrets, own(tx).Put(secretKey(), secrets.Bytes())
 }

@@ -40,7 +40,7 @@ func lastShape(tx *engine.Tx, group, topic string, now shape) (shape, error) {
 	case err != nil:
 		return shape{}, err
 	case !found:
-		return now, tx.Put(shapeKey(group, topic), now.encode())
+		return now, own(tx).Put(shapeKey(group, topic), now.encode())
 	}
 	return parseShape(b)
 }

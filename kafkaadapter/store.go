@@ -167,7 +167,7 @@ func (b *binder) bindScope(tx *engine.Tx, r *Route) error {
 	case err != nil:
 		return err
 	case !found:
-		return tx.Put(key, []byte(b.opt.Group))
+		return own(tx).Put(key, []byte(b.opt.Group))
 	case string(group) != b.opt.Group && !r.SharedScope:
 		return fmt.Errorf("%w: scope %q belongs to group %q", ErrScopeShared, r.Scope, group)
 	}
@@ -186,7 +186,7 @@ func (b *binder) bindPinned(tx *engine.Tx) error {
 		if !b.opt.Membership.isPinned() {
 			return nil
 		}
-		return tx.Put(key, now.encode())
+		return own(tx).Put(key, now.encode())
 	}
 	was, err := parsePinned(old)
 	if err == nil && was != now {

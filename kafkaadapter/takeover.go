@@ -143,7 +143,7 @@ func firstSight(tx *engine.Tx, group, topic string, now shape) (shape, error) {
 	case err != nil:
 		return shape{}, err
 	case !found:
-		return now, tx.Put(key, now.encode())
+		return now, own(tx).Put(key, now.encode())
 	}
 	return parseShape(b)
 }
@@ -169,5 +169,5 @@ func (f *finder) checkShape(tx *engine.Tx, v *view, b beginning) (beginning, err
 		b.kind, b.way = ErrPartitionsChanged, TrustStore
 	}
 	f.shape.Store(&now)
-	return b, tx.Put(shapeKey(f.pos.Group, f.pos.Topic), now.encode())
+	return b, own(tx).Put(shapeKey(f.pos.Group, f.pos.Topic), now.encode())
 }

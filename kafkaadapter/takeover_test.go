@@ -88,7 +88,7 @@ func TestAttemptOfAnOwnerThatRunsIsNotCounted(t *testing.T) {
 	r.send(t, 0, "x")
 	died := owner{token: [16]byte{1}, width: 8}
 	err := r.eng.Update(t.Context(), func(tx *engine.Tx) error {
-		return tx.Put(partitionKey(keyOwner, r.position(0)), died.encode())
+		return own(tx).Put(partitionKey(keyOwner, r.position(0)), died.encode())
 	})
 	if err != nil {
 		t.Fatal(err)

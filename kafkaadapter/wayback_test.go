@@ -33,7 +33,7 @@ func (r *rig) leave(t *testing.T, tried attempts, held time.Time) {
 	t.Helper()
 	pos := r.position(0)
 	err := r.eng.Update(context.Background(), func(tx *engine.Tx) error {
-		if err := tx.Put(partitionKey(keyAttempts, pos), tried.encode()); err != nil {
+		if err := own(tx).Put(partitionKey(keyAttempts, pos), tried.encode()); err != nil {
 			return err
 		}
 		if err := tx.SetHold(holdName(pos), held); err != nil {

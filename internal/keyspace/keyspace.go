@@ -7,7 +7,10 @@ import "strings"
 
 // A Space is a key space. Only packages of this module can make one other than the zero value,
 // which is not a space.
-type Space struct{ name string }
+type Space struct {
+	name     string
+	reserved *reserved // nil if the keys are not among the application's
+}
 
 // New returns the space with the given name: 1 to 64 characters a-z, 0-9, '-' and '/'. The name is
 // part of the format on disk. New panics on any other name, so call it in the declaration of a
@@ -17,7 +20,7 @@ func New(name string) Space {
 	if name == "" || len(name) > 64 || strings.Trim(name, allowed) != "" {
 		panic("hapax: key space name " + name + ": use 1 to 64 characters a-z, 0-9, - and /")
 	}
-	return Space{name}
+	return Space{name: name}
 }
 
 // Name returns the name, "" for the zero value.

@@ -1,0 +1,39 @@
+package keyspace
+
+import "strings"
+
+// Prefixes of application keys that belong to packages of this module. They are part of the format
+// on disk. All other keys that begin with moduleKeys are kept for packages to come.
+const (
+	KafkaKeys  = "\x00hapax/kafka\x00"
+	moduleKeys = "\x00hapax/"
+)
+
+// A reserved is a range of application keys that only its owner writes. Everybody may read them.
+type reserved struct{ prefix, owner string }
+
+var (
+	kafka  = &reserved{KafkaKeys, "package kafkaadapter"}
+	module = &reserved{moduleKeys, "this module"}
+)
+
+// Kafka is the space of package kafkaadapter: the application keys that begin with KafkaKeys, which
+// is a part of each key.
+var Kafka = Space{name: "kafka", reserved: kafka}
+
+// IsReserved reports whether the keys of the space are application keys.
+func (s Space) IsReserved() bool { return s.reserved != nil }
+
+// Refuses reports whether only another one than s writes an application key, and returns the owner of
+// such keys and their prefix. Applications write as the zero Space.
+func (s Space) Refuses(key []byte) (prefix, owner string, refuses bool) {
+	if len(key) == 0 || key[0] != 0 {
+		return "", "", false
+	}
+	for _, r := range []*reserved{kafka, module} {
+		if strings.HasPrefix(string(key[:min(len(key), len(r.prefix))]), r.prefix) {
+			return r.prefix, r.owner, s.reserved != r
+		}
+	}
+	return "", "", false
+}
