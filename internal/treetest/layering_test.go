@@ -46,10 +46,10 @@ var rooms = map[string][]string{
 	"engine/pebble":          {"engine/storage", "engine/storage/sidecar", "engine/storage/storedir", "weekbucket", "internal/decode", "internal/offheap", "internal/wait", "internal/crc32c"},
 	"engine/bolt":            {"engine/storage", "engine/storage/sidecar", "engine/storage/storedir", "internal/crc32c"},
 	"telemetry":              {"engine", "engine/limits", "weekbucket"},
-	"kafkaadapter":           {"engine", "engine/limits", "engine/storage", "weekbucket", "kafkaadapter/identify", "kafkaadapter/deadletter", "internal/wait", "internal/kgohooks"},
+	"kafkaadapter":           {"engine", "engine/limits", "engine/storage", "weekbucket", "kafkaadapter/identify", "kafkaadapter/deadletter", "internal/wait", "internal/keyspace", "internal/kgohooks"},
 
 	"kafkaadapter/seen":       {"engine", "engine/limits", "kafkaadapter/identify"},
-	"kafkaadapter/deadletter": {"engine", "engine/limits", "kafkaadapter/identify", "internal/decode"},
+	"kafkaadapter/deadletter": {"engine", "engine/limits", "kafkaadapter/identify", "internal/decode", "internal/keyspace"},
 	"kafkaadapter/identify":   {"weekbucket", "correlation"},
 
 	"bench":          {"engine", "engine/limits", "engine/storage", "weekbucket", "engine/pebble", "engine/bolt", "kafkaadapter", "kafkaadapter/deadletter", "kafkaadapter/identify", "telemetry", "idempotency", "outbox", "versions", "internal/wait"},
