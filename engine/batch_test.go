@@ -34,7 +34,8 @@ func TestBatchWhoseContextEndsInTheMiddle(t *testing.T) {
 		}})
 		events := manyEvents(size)
 		results, err := e.TryClaimBatch(during, events)
-		if !errors.Is(err, context.Canceled) || len(results) != size {
+		answered := err == nil && size <= engine.MaxBatchEvents // all verdicts came before the caller left
+		if !answered && !errors.Is(err, context.Canceled) || len(results) != size {
 			t.Fatalf("%d events: %d results, %v", size, len(results), err)
 		}
 		again, err := e.TryClaimBatch(ctx, events)
