@@ -61,7 +61,8 @@ func (t *retention) dropNightly(ctx context.Context) bool {
 // incarnation of the store as a uvarint.
 
 // missedNight reports whether a run is due that no engine has made. A backup has the note of the
-// store it was made of: it gets one of its own.
+// store it was made of: it gets one of its own. A note from the future is of a clock that was ahead,
+// and says nothing.
 func (t *retention) missedNight(ctx context.Context) (bool, error) {
 	last, of, err := t.lastNight()
 	switch {
@@ -70,7 +71,8 @@ func (t *retention) missedNight(ctx context.Context) (bool, error) {
 	case of != t.store.Identity().Incarnation:
 		return false, t.noteNight(ctx, t.now())
 	}
-	return !weekbucket.NextDaily(last, t.opt.Nightly.At).After(t.now()), nil
+	now := t.now()
+	return last.After(now) || !weekbucket.NextDaily(last, t.opt.Nightly.At).After(now), nil
 }
 
 // lastNight reads the note. Without one, the run is due in a store that is no backup.

@@ -10,6 +10,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/weekbucket"
 )
 
 func TestNightlyRunsAtItsHourAndCatchesUpOnMissedNights(t *testing.T) {
@@ -192,4 +193,41 @@ func TestNothingIsDroppedIfNightlyIsOff(t *testing.T) {
 			t.Errorf("%v: %v", at, err)
 		}
 	}
+}
+
+// A run under a clock that was ahead does not keep a process that is never alive at 03:00 from
+// dropping its weeks.
+func TestANightInTheFutureIsAMissedOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2000, 1, 5, 10, 0, 0, 0, time.UTC)))
+		disk := storetest.NewDisk()
+		alive := func(ahead time.Duration) (oldest weekbucket.Week) {
+			t.Helper()
+			m, err := disk.Open("a", storage.Identity{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, err := engine.Open(m, engine.Options{RetentionWeeks: 1, Clock: func() time.Time { return time.Now().Add(ahead) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ahead == 0 {
+				claim(t, e, at("a", time.Now()))
+			}
+			time.Sleep(20 * time.Minute)
+			oldest = e.OldestWeek()
+			if err := e.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return oldest
+		}
+		alive(0)
+		alive(10 * 365 * 24 * time.Hour)
+		for range 5 {
+			time.Sleep(7 * 24 * time.Hour)
+			if oldest, want := alive(0), weekOf(t, time.Now())-1; oldest != want {
+				t.Fatalf("kept from %v, want %v", oldest, want)
+			}
+		}
+	})
 }
