@@ -183,14 +183,19 @@ func (i *Issuer) refuses(p *Replay, r *kgo.Record, own identify.Identity) Refusa
 	return ""
 }
 
-// isTextOf reports whether got is an id, or what is left of it after a tool has kept it as text: a
-// zero byte ends it, and bytes that are not UTF-8 are replaced, one by one or a few at once.
+// isTextOf reports whether got is an id, or what is left of it after a tool has kept it as text: bytes
+// that are not UTF-8 are replaced, one by one or a few at once, and a zero byte may end it.
 func isTextOf(got, id []byte) bool {
 	if bytes.Equal(got, id) {
 		return true
 	}
+	topic, got := identify.SplitTopic(got)
+	of, id := identify.SplitTopic(id)
+	if !bytes.Equal(topic, of) || !utf8.Valid(got) {
+		return false
+	}
 	text, _, _ := bytes.Cut(id, []byte{0})
-	return len(text) > 0 && utf8.Valid(got) && bytes.Equal(replaced(got), replaced(text))
+	return bytes.Equal(replaced(got), replaced(id)) || len(text) > 0 && bytes.Equal(replaced(got), replaced(text))
 }
 
 // replaced returns b with one replacement character for each run of bytes that are not UTF-8 or are

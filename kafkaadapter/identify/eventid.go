@@ -50,6 +50,20 @@ func (o *Rules) eventID(topic string, f *finding) []byte {
 	return b
 }
 
+// SplitTopic separates the topic that Rules.PerTopic puts into an event id from the rest. The topic is
+// nil if the id has none.
+func SplitTopic(id []byte) (topic, rest []byte) {
+	if len(id) < 2 || id[0] != idMark || id[1] != idTopic {
+		return nil, id
+	}
+	n, used := binary.Uvarint(id[2:])
+	if used <= 0 || n > uint64(len(id)-2-used) {
+		return nil, id
+	}
+	end := 2 + used + int(n)
+	return id[2+used : end], id[end:]
+}
+
 func positionID(topicID [16]byte, partition int32, offset int64) []byte {
 	b := append(make([]byte, 0, positionIDLen), idMark, idPosition)
 	b = append(b, topicID[:]...)
