@@ -77,7 +77,7 @@ func (c *core) recoverTight() error {
 	}
 	usage, err := c.disk.GetDiskUsage(c.disk.dir)
 	if err != nil || usage.AvailBytes >= need {
-		return nil //nolint:nilerr // a file system that does not know its space
+		return nil // a file system that does not know its space
 	}
 	c.tight = true
 	defer func() { c.tight = false }()
