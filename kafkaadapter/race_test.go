@@ -1,0 +1,5 @@
+//go:build race
+
+package kafkaadapter
+
+const raceDetector = true
