@@ -39,6 +39,8 @@
 package seen
 
 import (
+	"bytes"
+
 	"context"
 	"errors"
 	"fmt"
@@ -178,7 +180,7 @@ func (f *Filter) identify(r *kgo.Record, topicID [16]byte) (engine.Event, error)
 		return engine.Event{}, err
 	}
 	return engine.Event{
-		Scope: f.opt.Scope, ID: id.ID, Time: id.Time, ApproximateTime: id.ApproximateTime, Window: f.opt.Window, Sent: identify.Sent(r),
+		Scope: f.opt.Scope, ID: bytes.Clone(id.ID), Time: id.Time, ApproximateTime: id.ApproximateTime, Window: f.opt.Window, Sent: identify.Sent(r),
 		Origin: engine.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset},
 	}, nil
 }

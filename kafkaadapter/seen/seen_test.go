@@ -144,6 +144,21 @@ func TestReleasedEventsAreReturnedAgain(t *testing.T) {
 	})
 }
 
+// A caller that decrypts a header in place, or forwards the record, still releases what it claimed.
+func TestReleaseIgnoresWhatTheCallerDidToTheRecord(t *testing.T) {
+	f := filter(t, open(t, storetest.NewMem(storage.Identity{})), seen.Options{})
+	claims, err := f.Claim(ctx, fetch("a", "b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := claims[0].Record
+	changed.Headers[0].Value[0], changed.Topic, changed.Offset = 'b', "elsewhere", -1
+	if err := f.Release(ctx, claims[:1]); err != nil {
+		t.Fatal(err)
+	}
+	wantUnseen(t, f, fetch("a", "b"), 0)
+}
+
 func TestManyReleases(t *testing.T) {
 	f := filter(t, open(t, storetest.NewMem(storage.Identity{})), seen.Options{})
 	ids := make([]string, 10_000)
