@@ -173,6 +173,10 @@ func (f *fence) unmark(ctx context.Context) error {
 	return err
 }
 
+// endAttempt is unmark before a stop is reported: code that learns of the stop may end the process. The
+// worker, which does the same when it ends, returns the error.
+func (f *fence) endAttempt(ctx context.Context) { _ = f.unmark(ctx) }
+
 // readTries reads the attempts at the next record, without an attempt that was stored but did not
 // begin, or that an earlier owner still makes.
 func (f *fence) readTries(tx *engine.Tx) (err error) {

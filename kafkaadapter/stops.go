@@ -45,7 +45,7 @@ func (r *reading) report(reason string, err error, nextTry time.Time) {
 
 // stop stops the partition for a reason that lasts for the assignment, unless AdoptOffset ends it.
 func (r *reading) stop(reason string, err error) state {
-	r.endAttempt()
+	r.fence.endAttempt(r.ctx)
 	r.retry = ended
 	r.report(reason, err, time.Time{})
 	return stopped
@@ -57,16 +57,12 @@ func (r *reading) stopForNow(reason string, err error, retry state) state {
 	if r.isEnding() {
 		return ended
 	}
-	r.endAttempt()
+	r.fence.endAttempt(r.ctx)
 	pause := r.retries.NextBackOff()
 	r.retry, r.retryIn = retry, pause
 	r.report(reason, err, time.Now().Add(pause))
 	return stopped
 }
-
-// endAttempt removes the stored attempt before the stop is reported: whoever learns of the stop may kill
-// the process. Its error is that of the worker, which does the same when it ends.
-func (r *reading) endAttempt() { _ = r.fence.unmark(r.ctx) }
 
 // stopBefore stops the partition for the assignment before a record that it cannot pass.
 func (r *reading) stopBefore(reason string, err error) state {
