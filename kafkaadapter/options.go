@@ -151,7 +151,8 @@ type Telemetry struct {
 	// Registerer registers the metrics of the package documentation. nil: none are registered.
 	Registerer prometheus.Registerer
 	// Propagator reads the trace context from a record's headers for its handler. nil = W3C trace
-	// context and baggage.
+	// context. Add propagation.Baggage only if all producers are trusted: clients of the handler pass
+	// baggage on to other services.
 	Propagator propagation.TextMapPropagator
 	// LagInterval is the time between look-ups of the ends of the logs, for the lag of partitions.
 	// 0 = DefaultLagInterval.

@@ -9,13 +9,11 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-const (
-	traceparent   = "traceparent"
-	baggageHeader = "baggage"
-)
+const traceparent = "traceparent"
 
-// w3c is the default of Options.Telemetry.Propagator.
-var w3c = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
+// w3c is the default of Options.Telemetry.Propagator. It leaves baggage out: handlers pass it on to the
+// services that they call, and any producer can write it.
+var w3c propagation.TextMapPropagator = propagation.TraceContext{}
 
 // traced returns ctx with the trace context that p finds in r's headers, so that spans started from
 // it continue the producer's trace; nil is w3c. It needs no SDK, and allocates nothing for a record
@@ -37,7 +35,7 @@ func (p *partition) traced(rec *kgo.Record) context.Context {
 
 // isTraced reports whether p, nil for w3c, may find a trace context in r's headers.
 func isTraced(p propagation.TextMapPropagator, r *kgo.Record) bool {
-	return p != nil || identify.LastHeader(r.Headers, traceparent) != nil || identify.LastHeader(r.Headers, baggageHeader) != nil
+	return p != nil || identify.LastHeader(r.Headers, traceparent) != nil
 }
 
 // A carrier gives propagators access to a record's headers.

@@ -58,11 +58,12 @@ func TestRecordsWithoutATraceLeaveTheContextUnchanged(t *testing.T) {
 	}
 }
 
-func TestBaggageIsPassedOn(t *testing.T) {
-	for name, p := range map[string]propagation.TextMapPropagator{"its own": propagation.Baggage{}, "nil": nil} {
-		ctx := traced(context.Background(), p, aRecord("baggage", "tenant=7"))
-		if got := baggage.FromContext(ctx).Member("tenant").Value(); got != "7" {
-			t.Errorf("%s: %q", name, got)
+// Any producer can write baggage.
+func TestBaggageIsPassedOnOnlyIfAsked(t *testing.T) {
+	for want, p := range map[string]propagation.TextMapPropagator{"7": propagation.Baggage{}, "": nil} {
+		ctx := traced(context.Background(), p, aRecord("baggage", "tenant=7", "traceparent", aTraceparent))
+		if got := baggage.FromContext(ctx).Member("tenant").Value(); got != want {
+			t.Errorf("%v: %q", p, got)
 		}
 	}
 }
