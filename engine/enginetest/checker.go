@@ -56,6 +56,7 @@ func (c *checker) start() {
 		c.gate = nil
 		c.Fatalf("opening the engine: %v", errors.Join(err, s.Close()))
 	}
+	c.opened(c.e.OldestWeek())
 	c.lane = c.e.JoinLane(time.Hour)
 }
 

@@ -26,10 +26,11 @@ type facts struct {
 	holds   map[string]weekbucket.Week
 	oldest  weekbucket.Week
 	floors  map[string]weekbucket.Week // oldest weeks of scopes
+	dropped bool                       // a drop has raised oldest
 }
 
 func (f *facts) clone() *facts {
-	return &facts{maps.Clone(f.claims), maps.Clone(f.host), maps.Clone(f.offsets), maps.Clone(f.holds), f.oldest, maps.Clone(f.floors)}
+	return &facts{maps.Clone(f.claims), maps.Clone(f.host), maps.Clone(f.offsets), maps.Clone(f.holds), f.oldest, maps.Clone(f.floors), f.dropped}
 }
 
 // oldestOf returns the oldest retained week of a scope.
@@ -47,12 +48,15 @@ func (f *facts) lowestHold() weekbucket.Week {
 }
 
 func (f *facts) raise(to weekbucket.Week) {
+	f.dropped = f.dropped || to > f.oldest
 	f.oldest = max(f.oldest, to)
 	f.removeUnkept()
 }
 
 func (f *facts) raiseScope(scope string, to weekbucket.Week) {
-	f.floors[scope] = max(f.floors[scope], to)
+	if to > f.oldestOf(scope) {
+		f.floors[scope] = to
+	}
 	f.removeUnkept()
 }
 

@@ -43,6 +43,18 @@ func (m *model) week() weekbucket.Week {
 	return w
 }
 
+// opened follows an Open that may have set the oldest week by the clock. It does so only without claims
+// and drops, and never if there was a claim, of which the model does not know once it was forgotten.
+func (m *model) opened(oldest weekbucket.Week) {
+	f, byClock := m.told, m.week()-defaultRetentionWeeks
+	if held := f.lowestHold(); held < byClock {
+		byClock = max(held, min(f.oldest, byClock))
+	}
+	if len(f.claims) == 0 && len(f.floors) == 0 && !f.dropped && oldest == byClock {
+		f.oldest = oldest
+	}
+}
+
 // kept returns the window, or the longest one that a scope may have.
 func (m *model) kept(scope string, window time.Duration) time.Duration {
 	if weeks, ok := m.retention[scope]; ok {
