@@ -122,8 +122,8 @@ func (r *claimSet) join(shares []share) {
 }
 
 // lookUp answers the candidates that are duplicates in the cache or the store. Those that the
-// filters showed to be new are not looked up. Duplicates only by when they were sent are left to the
-// committer: an event before them in the batch may take the claim.
+// filters showed to be new are not looked up. A claim that another event could take, one with another
+// fingerprint or sent at another time, is left to the committer: one before it in the batch may.
 func (f *finder) lookUp(r *claimSet) error {
 	for i := range r.claims {
 		if c := &r.claims[i]; !c.absent {
@@ -143,7 +143,7 @@ func (f *finder) lookUpOne(r *claimSet, c *candidate) error {
 	if err == nil && !found && c.nearEnd > c.nearAt {
 		rec, _, found, err = f.knownNear(r, c)
 	}
-	if err == nil && found && !rec.expired(c.seen, 0) {
+	if err == nil && found && !rec.free(c.seen, 0) {
 		*c.result, c.answered = c.answer(&rec), true
 	}
 	return err
