@@ -184,10 +184,10 @@ func TestBatchThatDecompressesToTooMuchIsSkipped(t *testing.T) {
 	})
 }
 
-// Many batches below the limit are in one answer of the broker: together they would need 480 MiB.
+// Many batches below the limit are in one answer of the broker: together they would need 800 MiB.
 func TestBatchesThatDecompressToTooMuchTogether(t *testing.T) {
 	onEachMembership(t, func(t *testing.T, membership func(*Options)) {
-		const batches, partitions = 120, 2
+		const batches, partitions = 200, 2
 		r := newRig(t, partitions)
 		for p := range int32(partitions) {
 			r.sendRaw(t, p, 1, 2<<20, batches)
