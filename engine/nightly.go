@@ -14,30 +14,34 @@ import (
 
 const nightlyDelay = 10 * time.Minute // from Open to the run of a missed night
 
-// runNightly runs until ctx ends. Open begins it, and Close waits for it.
-func (t *retention) runNightly(ctx context.Context) {
-	missed, err := t.missedNight(ctx)
+// runNightly runs until ctx ends. Open begins it at the given time of its clock, and Close waits for it.
+func (t *retention) runNightly(ctx context.Context, now time.Time) {
+	missed, err := t.missedNight(ctx, now)
 	if err != nil {
 		return // the engine is closing or has failed
 	}
-	if missed && (wait.For(ctx, nightlyDelay) != nil || !t.dropNightly(ctx)) {
-		return
+	if missed {
+		if wait.For(ctx, nightlyDelay) != nil || !t.dropNightly(ctx) {
+			return
+		}
+		now = t.now()
 	}
 	at := t.opt.Nightly.At
 	for {
-		next := weekbucket.NextDaily(t.now(), at)
+		next := weekbucket.NextDaily(now, at)
 		// The clock may jump, so it is read at least every hour.
-		for now := t.now(); now.Before(next); now = t.now() {
+		for now.Before(next) {
 			if wait.For(ctx, min(next.Sub(now), time.Hour)) != nil {
 				return
 			}
-			if t.now().Add(25 * time.Hour).Before(next) { // it was set back
-				next = weekbucket.NextDaily(t.now(), at)
+			if now = t.now(); now.Add(25 * time.Hour).Before(next) { // it was set back
+				next = weekbucket.NextDaily(now, at)
 			}
 		}
 		if !t.dropNightly(ctx) {
 			return
 		}
+		now = t.now()
 	}
 }
 
@@ -63,15 +67,14 @@ func (t *retention) dropNightly(ctx context.Context) bool {
 // missedNight reports whether a run is due that no engine has made. A backup has the note of the
 // store it was made of: it gets one of its own. A note from the future is of a clock that was ahead,
 // and says nothing.
-func (t *retention) missedNight(ctx context.Context) (bool, error) {
+func (t *retention) missedNight(ctx context.Context, now time.Time) (bool, error) {
 	last, of, err := t.lastNight()
 	switch {
 	case err != nil:
 		return false, err
 	case of != t.store.Identity().Incarnation:
-		return false, t.noteNight(ctx, t.now())
+		return false, t.noteNight(ctx, now)
 	}
-	now := t.now()
 	return last.After(now) || !weekbucket.NextDaily(last, t.opt.Nightly.At).After(now), nil
 }
 

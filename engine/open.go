@@ -69,7 +69,8 @@ func (e *Engine) start() {
 	e.reclaim.begin()
 	e.goBehind(e.finishDrops)
 	if !e.opt.Nightly.Off && !e.keepsAll() {
-		e.nights.Go(func() { e.runNightly(e.work) })
+		now := e.now()
+		e.nights.Go(func() { e.runNightly(e.work, now) })
 	}
 }
 
