@@ -76,7 +76,6 @@ var rooms = map[string][]string{
 	"examples/outbox":        {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "outbox"},
 	"examples/changes":       {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "kafkaadapter/identify", "versions"},
 	"examples/edge":          {"engine", "engine/bolt"},
-	"examples/logstore":      {"engine/storage", "engine/storage/sidecar", "engine/storage/storedir"},
 
 	"engine/storage/storedir": {"engine/storage", "engine/storage/sidecar"},
 }
