@@ -182,6 +182,9 @@ func readIDs(t *testing.T, b *kafkatest.Broker, topic string) map[string]int {
 	for p := range int32(3) {
 		l := b.Log(t, topic, p)
 		kafkatest.Until(t, "the end of open transactions", func() bool { l = b.Log(t, topic, p); return l.Stable == l.End })
+		if l.Start > 0 { // nothing is lost that the broker has removed
+			t.Fatalf("%d records of partition %d of %s were removed before they were read", l.Start, p, topic)
+		}
 		if l.End > 0 {
 			want[p] = l.End
 		}

@@ -32,7 +32,8 @@ type Options struct {
 	Retry     Retry
 	Telemetry Telemetry
 
-	// Clock is the source of time for leases, polling, backoff and timestamps of records. nil = the clock of the machine.
+	// Clock is the source of time for leases, polling and backoff; timestamps of records are those of
+	// the machine. nil = the clock of the machine.
 	Clock Clock
 
 	// Disabled disables the relay: Run publishes nothing and returns when its context ends.

@@ -44,14 +44,14 @@ type progress struct {
 const progressVersion = 2
 
 // record returns an item that publishes a record of progress.
-func (p *progress) record(items []*item, now time.Time) *item {
+func (p *progress) record(items []*item) *item {
 	b := binary.AppendUvarint([]byte{progressVersion}, uint64(len(items)))
 	for _, i := range items {
 		b = append(binary.AppendUvarint(b, uint64(len(i.key))), i.key...)
 		b = binary.BigEndian.AppendUint64(b, xxh3.HashString(i.ID))
 	}
 	b = append(b, p.mac(b)...)
-	return &item{Entry: entry.Entry{Topic: p.topic, Partition: 0, Key: []byte(p.store), Value: b, Created: now.UnixMilli()}}
+	return &item{Entry: entry.Entry{Topic: p.topic, Partition: 0, Key: []byte(p.store), Value: b}}
 }
 
 func (p *progress) mac(b []byte) []byte {

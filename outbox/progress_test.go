@@ -115,7 +115,7 @@ func TestProgressOfOthersIsIgnored(t *testing.T) {
 	r.backlog(5)
 	own := r.progress(o)
 	lists := func(p *progress, n int) *kgo.Record {
-		return p.record([]*item{{Entry: entry.Entry{ID: fmt.Sprint("m", n)}, key: entry.ReadyKey(uint64(n + 1))}}, start).record(start)
+		return p.record([]*item{{Entry: entry.Entry{ID: fmt.Sprint("m", n)}, key: entry.ReadyKey(uint64(n + 1))}}).record()
 	}
 	other, elsewhere, unsealed, malformed := *own, *own, lists(own, 3), lists(own, 3)
 	other.secret, elsewhere.topic = bytes.Repeat([]byte{8}, 32), "elsewhere"
@@ -125,7 +125,7 @@ func TestProgressOfOthersIsIgnored(t *testing.T) {
 	malformed.Value = []byte{1}
 	client := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(2*maxProgressBatch),
 		kgo.ProducerBatchCompression(kgo.ZstdCompression()))
-	large := &kgo.Record{Topic: own.topic, Value: make([]byte, maxProgressBatch+1)} // a few kilobytes in the log
+	large := &kgo.Record{Topic: own.topic, Key: []byte("k"), Value: make([]byte, maxProgressBatch+1)} // a few kilobytes in the log
 	if err := client.ProduceSync(ctx, large).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestSecretOfAStoreIsKept(t *testing.T) {
 
 func FuzzProgress(f *testing.F) {
 	p := &progress{topic: "progress", store: "store"}
-	genuine := p.record([]*item{{Entry: entry.Entry{ID: "a"}, key: []byte("r1")}, {Entry: entry.Entry{ID: "b"}, key: []byte("d22")}}, start).Value
+	genuine := p.record([]*item{{Entry: entry.Entry{ID: "a"}, key: []byte("r1")}, {Entry: entry.Entry{ID: "b"}, key: []byte("d22")}}).Value
 	f.Add(genuine)
 	f.Add(genuine[:len(genuine)-32])
 	f.Add([]byte{1})
@@ -244,7 +244,7 @@ func TestRecoveryContinuesWhereTheLastOneEnded(t *testing.T) {
 		for i := n * each; i < (n+1)*each; i++ {
 			items = append(items, &item{Entry: entry.Entry{ID: fmt.Sprint("m", i)}, key: entry.ReadyKey(uint64(i + 1))})
 		}
-		if err := client.ProduceSync(ctx, p.record(items, start).record(start)).FirstErr(); err != nil {
+		if err := client.ProduceSync(ctx, p.record(items).record()).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -15,8 +15,9 @@ import (
 // record makes the Kafka record of an item, which shares no memory with it: hooks of the client may
 // change the record, and the item may be published again. The id and the event time are in headers,
 // the same on each attempt; those of another message, which the application has forwarded, are left
-// out. The timestamp is that of the publication: Kafka counts the retention from it.
-func (i *item) record(now time.Time) *kgo.Record {
+// out. The client sets the timestamp to the time of the publication, from which Kafka counts the
+// retention: by the clock of the machine, because Kafka compares it with that of the broker.
+func (i *item) record() *kgo.Record {
 	headers := make([]kgo.RecordHeader, 0, len(i.Headers)+2)
 	for _, h := range i.Headers {
 		if h.Key != correlation.MessageID && h.Key != correlation.MessageTime {
@@ -27,7 +28,7 @@ func (i *item) record(now time.Time) *kgo.Record {
 	headers = append(headers,
 		kgo.RecordHeader{Key: correlation.MessageID, Value: []byte(i.ID)},
 		kgo.RecordHeader{Key: correlation.MessageTime, Value: at.UTC().AppendFormat(nil, time.RFC3339Nano)})
-	r := &kgo.Record{Topic: i.Topic, Partition: i.Partition, Key: bytes.Clone(i.Key), Value: bytes.Clone(i.Value), Headers: headers, Timestamp: now}
+	r := &kgo.Record{Topic: i.Topic, Partition: i.Partition, Key: bytes.Clone(i.Key), Value: bytes.Clone(i.Value), Headers: headers}
 	if i.Stamped {
 		r.Timestamp = at
 	}
@@ -98,7 +99,7 @@ func (b *sending) start(i *item) {
 		return
 	}
 	b.flying[i] = struct{}{}
-	b.client.Produce(context.Background(), i.record(b.c.opt.Clock.Now()), func(r *kgo.Record, err error) {
+	b.client.Produce(context.Background(), i.record(), func(r *kgo.Record, err error) {
 		b.results <- result{i, r.Offset, err} // it has capacity for all
 	})
 }

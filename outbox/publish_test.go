@@ -61,7 +61,7 @@ func TestIDAndTimeReplaceHeadersOfTheApplication(t *testing.T) {
 		{Key: correlation.MessageID, Value: []byte("other")}, {Key: "h", Value: []byte("v")}, {Key: correlation.MessageID, Value: nil},
 		{Key: correlation.MessageTime, Value: []byte("2020-01-01T00:00:00Z")},
 	}}}
-	if got, want := fmt.Sprintf("%q", i.record(start).Headers), fmt.Sprintf("%q", []kgo.RecordHeader{
+	if got, want := fmt.Sprintf("%q", i.record().Headers), fmt.Sprintf("%q", []kgo.RecordHeader{
 		{Key: "h", Value: []byte("v")}, {Key: correlation.MessageID, Value: []byte("own")},
 		{Key: correlation.MessageTime, Value: []byte("2026-03-04T12:00:00Z")},
 	}); got != want {

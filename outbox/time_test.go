@@ -52,6 +52,9 @@ func (r *rig) last() *kgo.Record {
 	return r.broker.log[len(r.broker.log)-1]
 }
 
+// byClient is the timestamp of a record that the client sets when it sends it.
+var byClient time.Time
+
 func (r *rig) wantTimes(rec *kgo.Record, event, stamp time.Time) {
 	r.t.Helper()
 	if at := timeOf(r.t, rec); !at.Equal(event) || !rec.Timestamp.Equal(stamp) {
@@ -64,9 +67,9 @@ func TestTimesOfARecord(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			s := r.session(r.relay(Options{ExactlyOnce: once}))
-			r.wantTimes(r.one(s, engine.Message{ID: "at once"}), start, start)
+			r.wantTimes(r.one(s, engine.Message{ID: "at once"}), start, byClient)
 			due := r.clock.Now().Add(sixWeeks)
-			r.wantTimes(r.one(s, engine.Message{ID: "delayed", Due: due}), due, due)
+			r.wantTimes(r.one(s, engine.Message{ID: "delayed", Due: due}), due, byClient)
 			at := start.Add(-sixWeeks)
 			r.wantTimes(r.one(s, engine.Message{ID: "forwarded", Time: at}), at, at)
 			r.wantTimes(r.one(s, engine.Message{ID: "delayed and forwarded", Time: at, Due: r.clock.Now().Add(time.Hour)}), at, at)
@@ -85,7 +88,7 @@ func TestEventTimeIsUnchangedByRetryAndRedrive(t *testing.T) {
 	r.clock.advance(time.Hour)
 	var seen []time.Time
 	r.broker.setAnswer(func(rec *kgo.Record, _ int) error {
-		r.wantTimes(rec, due, r.clock.Now())
+		r.wantTimes(rec, due, byClient)
 		seen = append(seen, timeOf(t, rec))
 		return errBad
 	})
@@ -102,7 +105,7 @@ func TestEventTimeIsUnchangedByRetryAndRedrive(t *testing.T) {
 	}
 	r.broker.setAnswer(nil)
 	r.step(s)
-	r.wantTimes(r.last(), due, r.clock.Now())
+	r.wantTimes(r.last(), due, byClient)
 }
 
 // Messages that have waited for longer than the retention of their topic are not removed when they

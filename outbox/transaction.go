@@ -24,7 +24,7 @@ func (c *connection) publishInTransaction(items []*item) error {
 	for _, i := range items {
 		b.start(i)
 	}
-	record := c.progress.record(items, c.opt.Clock.Now())
+	record := c.progress.record(items)
 	b.start(record)
 	whole := len(b.flying) == len(items)+1
 	if err := b.await(b.finish); err != nil {
