@@ -10,8 +10,8 @@ import (
 // A hit compares the full key. A cached record is that of the store, because a Done claim without a
 // window never changes; it can only be forgotten. A claim does not enter it when it is made: most
 // claims are never repeated, and adding each one cost more than the saved reads of the store
-// (docs/decisions/0010). When the cache is full, a claim enters it only if it was found in the store
-// before: most repeated claims are repeated once (docs/decisions/0049).
+// (docs/decisions/0001). When the cache is full, a claim enters it only if it was found in the store
+// before: most repeated claims are repeated once.
 type recent struct {
 	mu      sync.Mutex // guards all below; no I/O under it
 	lru     *simplelru.LRU[uint64, recentClaim]

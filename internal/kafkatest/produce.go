@@ -99,7 +99,7 @@ func (b producers) ProduceTx(t testing.TB, commit bool, records ...*kgo.Record) 
 // CommitLost writes the commit markers that are missing in the given topics: those of transactions
 // that have ended for their coordinator, except if it knows that they were aborted. Apache Kafka
 // 4.3.1 loses markers if it is killed before it has written them, and returns with a partition
-// without a leader (docs/decisions/0069). It returns the number of markers. No transaction may be in
+// without a leader (docs/decisions/0024). It returns the number of markers. No transaction may be in
 // progress.
 func (b producers) CommitLost(t testing.TB, topicNames ...string) (n int) {
 	t.Helper()
