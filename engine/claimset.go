@@ -73,9 +73,7 @@ func (r *Record) begin(ev *Event, seen, first time.Time) {
 	r.State, r.FirstSeen, r.Origin, r.Fingerprint = Done, first, ev.Origin, ev.Fingerprint
 	if ev.Window > 0 {
 		r.Window = ev.Window.Truncate(time.Millisecond)
-		if sent := ev.sent(); sent != 0 {
-			r.Sent = time.UnixMilli(sent).UTC()
-		}
+		r.SentUnixMilli = ev.sent()
 	}
 	if ev.Lease > 0 {
 		r.State, r.Owner, r.LeaseEnd = Leased, newOwner(), leaseEnd(seen, ev.Lease)

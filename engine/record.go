@@ -63,9 +63,9 @@ type Record struct {
 	// Window is Event.Window of that delivery in whole milliseconds, 0 for a claim that lasts as
 	// long as its week.
 	Window time.Duration
-	// Sent is Event.Sent of that delivery, in UTC, in milliseconds; zero if it is unknown or there is
+	// SentUnixMilli is Event.Sent of that delivery in Unix milliseconds; 0 if it is unknown or there is
 	// no window.
-	Sent time.Time
+	SentUnixMilli int64
 	// Owner identifies the holder of the lease on a Leased claim; 0 in every other state.
 	Owner uint64
 	// LeaseEnd is the end of the lease on a Leased claim, in UTC, in milliseconds; zero in every
@@ -110,10 +110,10 @@ func (r *Record) expired(at time.Time, sent int64) bool {
 // sentTogether reports whether the delivery was sent within the claim's window of the one that made
 // the claim.
 func (r *Record) sentTogether(sent int64) bool {
-	if sent == 0 || r.Sent.IsZero() {
+	if sent == 0 || r.SentUnixMilli == 0 {
 		return false
 	}
-	return r.Sent.Sub(time.UnixMilli(sent)).Abs() < r.Window
+	return time.UnixMilli(r.SentUnixMilli).Sub(time.UnixMilli(sent)).Abs() < r.Window
 }
 
 // conflicts reports whether an event with that fingerprint is another request than that of the
@@ -191,7 +191,7 @@ func (r *Record) fitsShort(topic uint64) bool {
 		ms >= shortFrom && ms < shortFrom+1<<(8*shortTime)
 }
 
-func (r *Record) hasSent() bool { return r.Window > 0 && !r.Sent.IsZero() }
+func (r *Record) hasSent() bool { return r.Window > 0 && r.SentUnixMilli != 0 }
 
 func appendLongRecord(dst []byte, r *Record, topic uint64) []byte {
 	form := byte(r.State)
@@ -217,7 +217,7 @@ func appendLongRecord(dst []byte, r *Record, topic uint64) []byte {
 		dst = binary.AppendUvarint(dst, uint64(r.Window/time.Millisecond))
 	}
 	if r.hasSent() {
-		dst = binary.AppendVarint(dst, r.Sent.UnixMilli())
+		dst = binary.AppendVarint(dst, r.SentUnixMilli)
 	}
 	if r.State == Leased {
 		dst = binary.BigEndian.AppendUint64(dst, r.Owner)
@@ -296,7 +296,7 @@ func (r *Record) parseMore(d *decoder, form byte) bool {
 		if d.err == nil && (sent == 0 || form&formWindow == 0) {
 			return false
 		}
-		r.Sent = time.UnixMilli(sent).UTC()
+		r.SentUnixMilli = sent
 	}
 	if r.State == Leased {
 		r.Owner = d.uint64()

@@ -180,7 +180,7 @@ func (j *txJudge) keep(c *candidate, ev *Event, s *sight, told *Record) {
 	*told = newRecord(ev, c.seen)
 	if s.found {
 		if !c.takes(&s.rec) { // a dead letter is replayed
-			told.FirstSeen, told.Sent, told.Origin, told.Window, told.Fingerprint = s.rec.FirstSeen, s.rec.Sent, s.rec.Origin, s.rec.Window, s.rec.Fingerprint
+			told.FirstSeen, told.SentUnixMilli, told.Origin, told.Window, told.Fingerprint = s.rec.FirstSeen, s.rec.SentUnixMilli, s.rec.Origin, s.rec.Window, s.rec.Fingerprint
 		}
 		told.Generation = s.rec.Generation + 1
 		c.again = true

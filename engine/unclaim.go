@@ -50,7 +50,5 @@ func (r *Record) is(other *Record) bool {
 	a.FirstSeen, b.FirstSeen = time.Time{}, time.Time{}
 	leased := a.LeaseEnd.Equal(b.LeaseEnd)
 	a.LeaseEnd, b.LeaseEnd = time.Time{}, time.Time{}
-	sent := a.Sent.Equal(b.Sent)
-	a.Sent, b.Sent = time.Time{}, time.Time{}
-	return seen && leased && sent && a == b
+	return seen && leased && a == b
 }

@@ -86,7 +86,7 @@ func (m *model) near(ev engine.Event, k claimKey) (keys []claimKey) {
 // expired reports whether the claim's window has ended for the event: it arrives, and was sent, at
 // least a window away from the one that made the claim.
 func (m *model) expired(ev engine.Event, rec engine.Record) bool {
-	far := ev.Sent.IsZero() || rec.Sent.IsZero() || ev.Sent.Sub(rec.Sent) >= rec.Window || rec.Sent.Sub(ev.Sent) >= rec.Window
+	far := ev.Sent.IsZero() || rec.SentUnixMilli == 0 || ev.Sent.Sub(time.UnixMilli(rec.SentUnixMilli)).Abs() >= rec.Window
 	return rec.Window > 0 && m.clock.Sub(rec.FirstSeen) >= rec.Window && far
 }
 
@@ -110,8 +110,8 @@ func (m *model) mismatch(ev engine.Event, rec engine.Record) bool {
 
 func (m *model) newRecord(ev engine.Event) engine.Record {
 	rec := engine.Record{State: engine.Done, FirstSeen: m.clock, Origin: ev.Origin, Window: ev.Window, Fingerprint: ev.Fingerprint}
-	if ev.Window > 0 {
-		rec.Sent = ev.Sent
+	if ev.Window > 0 && !ev.Sent.IsZero() {
+		rec.SentUnixMilli = ev.Sent.UnixMilli()
 	}
 	if ev.Lease > 0 {
 		rec.State, rec.LeaseEnd = engine.Leased, m.clock.Add(ev.Lease)

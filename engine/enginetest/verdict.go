@@ -91,6 +91,6 @@ func (m *model) nearby(ev engine.Event, near []claimKey, own map[claimKey]engine
 func replaces(next *engine.Record, rec engine.Record, free bool) {
 	next.Generation = rec.Generation + 1
 	if !free {
-		next.FirstSeen, next.Sent, next.Origin, next.Window, next.Fingerprint = rec.FirstSeen, rec.Sent, rec.Origin, rec.Window, rec.Fingerprint
+		next.FirstSeen, next.SentUnixMilli, next.Origin, next.Window, next.Fingerprint = rec.FirstSeen, rec.SentUnixMilli, rec.Origin, rec.Window, rec.Fingerprint
 	}
 }
