@@ -1,6 +1,7 @@
 package treetest
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,10 +12,12 @@ import (
 
 var testName = regexp.MustCompile("`(Test\\w+)`")
 
-// TestFailuresNameTheirTests compares docs/failures.md with the source: each row names existing
-// tests, or says that there is none.
+const failureTests = "docs/contributing/failure-tests.md"
+
+// TestFailuresNameTheirTests compares docs/failures.md with the page for contributors that names
+// the tests of each row: both have the same failures in the same order, and the tests exist.
 func TestFailuresNameTheirTests(t *testing.T) {
-	rows, problems := failures(t, source(t, "docs/failures.md"))
+	rows, problems := failures(source(t, "docs/failures.md"), source(t, failureTests), tests(t))
 	if rows < 40 {
 		t.Errorf("%d rows are found", rows)
 	}
@@ -24,44 +27,76 @@ func TestFailuresNameTheirTests(t *testing.T) {
 }
 
 func TestFailureWithoutATestIsDetected(t *testing.T) {
-	const header = "| failure | what happens | what the application sees | what it can do | test |\n|---|---|---|---|---|\n"
-	for row, want := range map[string]int{
-		"| a | b | c | d | `TestFailureWithoutATestIsDetected` |\n": 0,
-		"| a | b | c | d | no test yet |\n":                         0,
-		"| a | b | c | d | `TestThatIsNotThere` |\n":                1,
-		"| a | b | c | d | soon |\n":                                1,
-		"| a | b | c | `TestFailureWithoutATestIsDetected` |\n":     1,
+	const (
+		page = "| failure | what happens | what the application sees | what to do |\n|---|---|---|---|\n"
+		list = "| failure | tests |\n|---|---|\n"
+	)
+	defined := map[string]bool{"TestThatExists": true}
+	for _, c := range []struct {
+		row, test string
+		want      int
+	}{
+		{"| a | b | c | d |\n", "| a | `TestThatExists` |\n", 0},
+		{"| a | b | c | d |\n", "| a | no test yet |\n", 0},
+		{"| a | b | c | d |\n", "| a | `TestThatIsNotThere` |\n", 1},
+		{"| a | b | c | d |\n", "| a | soon |\n", 1},
+		{"| a | b | c | d |\n", "", 1},
+		{"", "| a | `TestThatExists` |\n", 1},
+		{"| a | b | c | d |\n", "| e | `TestThatExists` |\n", 1},
+		{"| a | b | c |\n", "| a | `TestThatExists` |\n", 1},
 	} {
-		if _, problems := failures(t, header+row); len(problems) != want {
-			t.Errorf("%s%q, want %d", row, problems, want)
+		if _, problems := failures(page+c.row, list+c.test, defined); len(problems) != c.want {
+			t.Errorf("%q and %q: %q, want %d", c.row, c.test, problems, c.want)
 		}
 	}
 }
 
-func failures(t *testing.T, page string) (rows int, problems []string) {
-	t.Helper()
-	defined := tests(t)
-	for line := range strings.Lines(page) {
-		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
+// failures returns the number of failures on the page for operators, and what is wrong with it or
+// with the list of their tests.
+func failures(page, list string, defined map[string]bool) (rows int, problems []string) {
+	described, wrong := table(page, 4)
+	tested, wrongTests := table(list, 2)
+	problems = append(wrong, wrongTests...)
+	for i := range max(len(described), len(tested)) {
 		switch {
-		case !strings.HasPrefix(line, "| "), strings.HasPrefix(line, "| failure |"):
-			continue
-		case len(cells) != 5:
-			problems = append(problems, "not five cells: "+line)
-			continue
+		case i >= len(tested):
+			return len(described), append(problems, failureTests+" has no row for: "+described[i][0])
+		case i >= len(described):
+			return len(described), append(problems, failureTests+" has a row too many: "+tested[i][0])
+		case described[i][0] != tested[i][0]:
+			return len(described), append(problems, failureTests+" has another row in place of: "+described[i][0])
 		}
-		rows++
-		names := testName.FindAllStringSubmatch(cells[4], -1)
-		if len(names) == 0 && !strings.Contains(cells[4], "no test yet") {
-			problems = append(problems, "neither a test nor that there is none: "+line)
+		names := testName.FindAllStringSubmatch(tested[i][1], -1)
+		if len(names) == 0 && !strings.Contains(tested[i][1], "no test yet") {
+			problems = append(problems, "neither a test nor that there is none: "+tested[i][0])
 		}
 		for _, name := range names {
 			if !defined[name[1]] {
-				problems = append(problems, "there is no "+name[1]+": "+line)
+				problems = append(problems, "there is no "+name[1]+": "+tested[i][0])
 			}
 		}
 	}
-	return rows, problems
+	return len(described), problems
+}
+
+// table returns the cells of the rows of all tables of a page, without headings; a row with another
+// number of cells is also returned as wrong.
+func table(page string, cells int) (rows [][]string, wrong []string) {
+	for line := range strings.Lines(page) {
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| failure |") {
+			continue
+		}
+		row := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
+		for i := range row {
+			row[i] = strings.TrimSpace(row[i])
+		}
+		if len(row) != cells {
+			wrong = append(wrong, fmt.Sprintf("not %d cells: %s", cells, line))
+			row = append(row, make([]string, cells)...)
+		}
+		rows = append(rows, row)
+	}
+	return rows, wrong
 }
 
 // tests returns the names of all tests of the module.
