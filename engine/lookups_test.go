@@ -103,3 +103,36 @@ func TestFailedLookUpEndsTheBatchWhenAllHaveEnded(t *testing.T) {
 		t.Errorf("%d look-ups are in progress after it", n)
 	}
 }
+
+// The first event of a batch takes a claim over that the second one alone could not take: the second is
+// judged by the claim of the first.
+func TestTheSecondEventOfABatchIsJudgedByTheClaimThatTheFirstTakesOver(t *testing.T) {
+	other := func(ev engine.Event) engine.Event {
+		ev.Fingerprint = "other"
+		return ev
+	}
+	leased := event("a")
+	leased.Lease, leased.Fingerprint = time.Hour, "x"
+	lastWeek, today := leased, event("a")
+	lastWeek.Time, today.ApproximateTime = noon.AddDate(0, 0, -7), true
+	sent := windowed("a", time.Hour)
+	sent.Sent = noon.Add(-time.Minute)
+	for name, c := range map[string]struct{ first, takes, next engine.Event }{
+		"a lease that has ended, of another fingerprint":         {leased, event("a"), other(event("a"))},
+		"such a lease in the week before":                        {lastWeek, today, other(today)},
+		"a window that has ended, of a copy that was sent in it": {sent, windowed("a", time.Hour), sent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, _, clock := openAt(t, engine.Options{})
+			wantVerdict(t, claim(t, e, c.first), engine.Claimed)
+			clock.set(noon.Add(time.Hour))
+			rs, err := e.TryClaimBatch(ctx, []engine.Event{c.takes, c.next})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if rs[0].Verdict != engine.Claimed || rs[1].Verdict != engine.Duplicate || rs[1].Record != rs[0].Record {
+				t.Errorf("the first is %v of %+v, the second %v of %+v", rs[0].Verdict, rs[0].Record, rs[1].Verdict, rs[1].Record)
+			}
+		})
+	}
+}
