@@ -83,7 +83,7 @@ func after(weeks []ScopeInfo, oldest weekbucket.Week) weekbucket.Week {
 // committer calls it.
 func (s *screen) weeksOf(number uint64, known bool) (weeks []ScopeInfo) {
 	for ref, c := range s.counts {
-		if known && ref.scope == number && c.claims > 0 {
+		if known && ref.scope == number && c.some() {
 			weeks = append(weeks, ScopeInfo{Week: ref.week, Claims: c.claims})
 		}
 	}

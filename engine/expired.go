@@ -169,7 +169,7 @@ func (t *retention) claimWeeks(stored []storage.Bucket, this weekbucket.Week) cl
 		}
 	}
 	for ref, c := range t.screen.counts {
-		if c.claims > 0 {
+		if c.some() {
 			add(ref)
 		}
 	}

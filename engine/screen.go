@@ -47,11 +47,15 @@ type screen struct {
 
 type weekSet = map[weekbucket.Week]struct{}
 
-// A count is the number of claims in a bucket and the XOR of their hashes.
+// A count is the number of claims in a bucket and the XOR of their hashes. During a rebuild it is the
+// change since the scan began, and claims has wrapped around if more were removed than put.
 type count struct {
 	claims uint64
 	xor    uint64
 }
+
+// some reports whether there are claims, or during a rebuild more than when the scan began.
+func (c *count) some() bool { return int64(c.claims) > 0 }
 
 func newScreen(o Options) *screen {
 	s := &screen{counts: make(map[bucketRef]*count), budget: filterBudget(o.MaxFilterBytes), expected: o.ExpectedPerWeek}
@@ -251,7 +255,7 @@ func (s *screen) copyCounts() map[bucketRef]count {
 // firstWeek returns the lowest week with claims.
 func (s *screen) firstWeek() (first weekbucket.Week, found bool) {
 	for ref, c := range s.counts {
-		if c.claims > 0 && (!found || ref.week < first) {
+		if c.some() && (!found || ref.week < first) {
 			first, found = ref.week, true
 		}
 	}

@@ -345,6 +345,40 @@ func TestExpiryIsBoundedWhileFiltersAreRebuilt(t *testing.T) {
 	mustExpect(t, e, events[20:], engine.Duplicate)
 }
 
+// A claim that is forgotten during a rebuild leaves no trace of its week: the week before, which is then the
+// newest one with claims, is not dropped.
+func TestAForgottenClaimKeepsNoWeekWhileFiltersAreRebuilt(t *testing.T) {
+	o := small
+	o.RetentionWeeks = 4
+	e, m, c := openAt(t, o)
+	events := inWeeks(-3, -3, 20)
+	last := at("last", weeksLater(-1))
+	mustExpect(t, e, append(slices.Clip(events), last), engine.Claimed)
+	m = (&past{Mem: m, e: e}).lost(t)
+	release := make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(release) })
+	scans := heldScan(m, release)
+	scans.journal = func(uint64, func(uint64, []byte) error) error { return nil } // was trimmed
+	o.Clock = c.now
+	e = open(t, scans, o)
+	t.Cleanup(goOn)
+	eventually(t, "the rebuild", func() bool { return stats(t, e).FilterRebuilt > 0 }) // its scan has begun
+	if found, err := e.Forget(ctx, last.Scope, last.ID, last.Time); err != nil || !found {
+		t.Fatal(found, err)
+	}
+	if !stats(t, e).FilterRebuilding {
+		t.Fatal("the filters are loaded")
+	}
+	c.set(in2099)
+	r, err := e.DropExpired(ctx)
+	wantDrop(t, r, err, 1, 0, "")
+	goOn()
+	awaitTrust(t, e)
+	c.set(noon)
+	mustExpect(t, e, events, engine.Duplicate)
+	verifyClean(t, e, 20)
+}
+
 func TestFutureEventMakesNoOtherWeekExpire(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{RetentionWeeks: 1, AllowedSkew: 300 * 24 * time.Hour})
 	mustExpect(t, e, inWeeks(-1, 0, 2), engine.Claimed)
