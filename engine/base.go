@@ -85,6 +85,16 @@ func (b *base) claimed(r reservation, key []byte) (rec Record, ok bool) {
 	return b.req.records[r.claim], true
 }
 
+// isOwned reports whether a claim of the transaction, which claimed has returned, is that of an owner.
+func (b *base) isOwned(r reservation, part *txRequest) bool {
+	if b.lock() != nil {
+		return false
+	}
+	defer b.unlock()
+	part.claimedBy = b.req.claimedBy
+	return int(r.claim) < len(b.req.claims) && r.claim >= 0 && b.req.claims[r.claim].owned
+}
+
 // altered reports whether the transaction has changed the record of a claim since the part began.
 // The lock of the transaction is held.
 func (b *base) altered(claim int) bool {

@@ -36,7 +36,8 @@ type core struct {
 
 	reclaimingState chan struct{} // has a value during ReclaimState of the store
 
-	left         departures
+	left departures
+	ownerships
 	counters     counters
 	observations observations
 }

@@ -118,6 +118,11 @@ func (t *retention) DropScope(ctx context.Context, plan ScopeDropPlan) (DropRepo
 		if !t.screen.trusted.Load() {
 			return ErrRebuilding
 		}
+		for _, hold := range there {
+			if err := t.checkOwnHold(Space{}, hold.Name); err != nil {
+				return err
+			}
+		}
 		if err := plan.compare(t.screen.weeksOf(t.names.number(plan.Scope)), oldest, there); err != nil {
 			return err
 		}

@@ -5,7 +5,6 @@ import (
 	"iter"
 
 	"github.com/hapax-dev/hapax/engine/storage"
-	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
 // Get returns the durable value of an application key. A value that was committed at the same time
@@ -27,10 +26,6 @@ func (e *Engine) Get(ctx context.Context, key []byte) (value []byte, found bool,
 func (e *Engine) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error] {
 	return e.applicationKeys().Scan(ctx, r)
 }
-
-// A Space is a key space that a package of this module owns, such as outbox. An application has none:
-// its keys are those of Engine.Get and Tx.Put. Keys of a space and of others cannot collide.
-type Space = keyspace.Space
 
 // SpaceKeys are the durable keys of one key space. Engine.Get and Engine.Scan are the same methods on
 // the application's keys.

@@ -18,8 +18,24 @@ type Tx struct {
 	judge  txJudge    // judges events
 	points savepoints
 
-	parts map[*Part]struct{} // those that are open
+	behind owned              // what the owner that calls the application has done before
+	parts  map[*Part]struct{} // those that are open
 }
+
+// An OwnerTx is a transaction as a package of this module uses it, see Ownership. The methods of Tx with
+// the same names are the application's.
+type OwnerTx struct {
+	tx *Tx
+	by Space // zero for the application
+}
+
+// As returns the transaction as the owner of a space uses it. Applications have no space.
+func (tx *Tx) As(space Space) OwnerTx {
+	mustOwn(space)
+	return OwnerTx{tx, space}
+}
+
+func asApplication(tx *Tx) OwnerTx { return OwnerTx{tx: tx} }
 
 func (tx *Tx) lock() error {
 	if tx == nil {
@@ -61,13 +77,33 @@ func (tx *Tx) savepoint() Savepoint {
 
 // RollbackTo undoes everything claimed, dead-lettered and written since the savepoint was taken;
 // what was before stays. Savepoints taken since then are no longer valid.
-func (tx *Tx) RollbackTo(s Savepoint) error {
+func (tx *Tx) RollbackTo(s Savepoint) error { return asApplication(tx).RollbackTo(s) }
+
+// Savepoint is Tx.Savepoint for a package that calls the application next: the application cannot go
+// back to a point before it.
+func (o OwnerTx) Savepoint() (Savepoint, error) {
+	tx := o.tx
+	if err := tx.lock(); err != nil {
+		return Savepoint{}, err
+	}
+	defer tx.status.mu.Unlock()
+	s := tx.savepoint()
+	tx.behind = owned{o.by, s.serial}
+	return s, nil
+}
+
+// RollbackTo is Tx.RollbackTo.
+func (o OwnerTx) RollbackTo(s Savepoint) error {
+	tx := o.tx
 	if err := tx.lockStore(); err != nil {
 		return err
 	}
 	defer tx.status.unlockStore()
 	if s.tx != &tx.status || !tx.points.valid(s.serial) {
 		return &ArgumentError{"savepoint", "is not one of this transaction, or was undone by an earlier rollback"}
+	}
+	if s.serial < tx.behind.last && o.by != tx.behind.by {
+		return belongs("savepoint", "was taken before the work that the application is called for, which", tx.behind.by, "take one in the same call of the handler")
 	}
 	tx.points.invalidate(s.serial)
 	tx.judge.undo(s.done)

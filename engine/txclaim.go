@@ -3,7 +3,10 @@ package engine
 // TryClaim judges one event as part of the transaction. Claimed becomes final when the transaction
 // commits; until then all others get InFlight. If the transaction does not commit, the event can be
 // claimed again.
-func (tx *Tx) TryClaim(ev Event) (Result, error) { return tx.tryClaim(&ev, nil) }
+//
+// An event that kafkaadapter has claimed for the handler that calls TryClaim is an ArgumentError: the
+// handler has to handle it. So it is in TryReclaim and DeadLetter.
+func (tx *Tx) TryClaim(ev Event) (Result, error) { return asApplication(tx).tryClaim(&ev, nil) }
 
 // TryReclaim is TryClaim for the replay of a dead letter. A durable claim on the event that is
 // DeadLettered with exactly this generation is reopened: the verdict is Claimed, and the record
@@ -16,14 +19,26 @@ func (tx *Tx) TryClaim(ev Event) (Result, error) { return tx.tryClaim(&ev, nil) 
 // The event has the time with which it was claimed. If that was the time of its arrival, set Time to
 // the FirstSeen of the claim's record.
 func (tx *Tx) TryReclaim(ev Event, generation uint64) (Result, error) {
-	return tx.tryClaim(&ev, &generation)
+	return asApplication(tx).tryClaim(&ev, &generation)
+}
+
+// TryClaim is Tx.TryClaim. The claim is the owner's until the transaction ends.
+func (o OwnerTx) TryClaim(ev Event) (Result, error) { return o.tryClaim(&ev, nil) }
+
+// TryReclaim is Tx.TryReclaim. The claim is the owner's until the transaction ends.
+func (o OwnerTx) TryReclaim(ev Event, generation uint64) (Result, error) {
+	return o.tryClaim(&ev, &generation)
 }
 
 // DeadLetter turns the claim that this transaction has made on an event, and not rolled back, into
 // a dead-lettered one: its event was not handled, and TryReclaim may reopen it with the generation
 // of the returned record, which is the one that commits. Repeating it changes nothing; a rollback
 // to an earlier savepoint undoes it. Without such a claim, it returns ErrNotClaimed.
-func (tx *Tx) DeadLetter(ev Event) (Record, error) {
+func (tx *Tx) DeadLetter(ev Event) (Record, error) { return asApplication(tx).DeadLetter(ev) }
+
+// DeadLetter is Tx.DeadLetter.
+func (o OwnerTx) DeadLetter(ev Event) (Record, error) {
+	tx := o.tx
 	if err := tx.lockStore(); err != nil {
 		return Record{}, err
 	}
@@ -33,6 +48,9 @@ func (tx *Tx) DeadLetter(ev Event) (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
+	if tx.req.claims[i].owned && o.by != tx.req.claimedBy {
+		return Record{}, tx.req.belongs()
+	}
 	if tx.req.records[i].State != DeadLettered {
 		tx.req.alter(i, func(r *Record) { r.end(DeadLettered, "") })
 	}
@@ -41,12 +59,14 @@ func (tx *Tx) DeadLetter(ev Event) (Record, error) {
 
 // tryClaim judges an event; a claim that is dead-lettered with the given generation, if that is not
 // nil, is open.
-func (tx *Tx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
+func (o OwnerTx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
+	tx := o.tx
 	if err := tx.lock(); err != nil {
 		return Result{Verdict: Failed, Err: err}, err
 	}
 	defer tx.status.mu.Unlock()
 	ev.Scope = tx.e.opt.scope(ev.Scope)
+	tx.judge.by = o.by
 	return tx.judge.tryClaim(ev, reopen)
 }
 

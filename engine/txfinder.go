@@ -85,6 +85,16 @@ func (f *txFinder) index(r reservation, key []byte) (i int, ok bool) {
 	return i, ok && f.req.isClaim(i, key)
 }
 
+// isOwned reports whether the claim in a place, which is the transaction's, is that of an owner.
+func (f *txFinder) isOwned(at *place) bool {
+	key := f.req.key(at)
+	r := f.others.holder(f.others.lockName(key))
+	if i, ok := f.index(r, key); ok {
+		return f.req.claims[i].owned
+	}
+	return f.base != nil && f.base.isOwned(r, f.req)
+}
+
 // claimOf returns the index of the transaction's claim on an event, ErrNotClaimed if there is none.
 func (f *txFinder) claimOf(ev *Event) (i int, err error) {
 	scratch := f.spares.newAhead()

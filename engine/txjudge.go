@@ -10,6 +10,7 @@ import (
 // its methods.
 type txJudge struct {
 	txFinder
+	by   Space           // who claims; zero for the application
 	lazy bool            // see UpdateOptions.DurableAtCommit
 	ctx  context.Context // of Update: it ends the waits for others
 
@@ -103,6 +104,7 @@ func (j *txJudge) claimNew(x *expected, ev *Event, res *Result) bool {
 	}
 	r.claims = append(r.claims, x.candidate)
 	c := &r.claims[n]
+	j.own(c)
 	r.expect(c, &j.ahead.claimSet)
 	free := false
 	if len(r.arena) <= limits.TxBytes {
@@ -145,6 +147,8 @@ func (j *txJudge) judgeCandidate(c *candidate, ev *Event, reopen *uint64, res *R
 		j.keep(c, ev, &s, &res.Record)
 		res.Lease = newLease(ev, &res.Record, c.seen)
 		return true, nil
+	case s.mine && j.by == (Space{}) && j.isOwned(&s.at):
+		return false, r.belongs()
 	case s.mine:
 		if *res = c.answer(&s.rec); res.Verdict == Pending {
 			res.Verdict = Duplicate // of its own claim
@@ -185,5 +189,13 @@ func (j *txJudge) keep(c *candidate, ev *Event, s *sight, told *Record) {
 		told.Generation = s.rec.Generation + 1
 		c.again = true
 	}
+	j.own(c)
 	j.req.add(c, *told)
+}
+
+// own makes a candidate the owner's, if an owner claims.
+func (j *txJudge) own(c *candidate) {
+	if c.owned = j.by != (Space{}); c.owned {
+		j.req.claimedBy = j.by
+	}
 }

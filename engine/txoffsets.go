@@ -19,38 +19,64 @@ func (tx *Tx) Offset(p Position) (o Offset, found bool, err error) {
 }
 
 // SetOffset records the next offset to read of a partition. It commits with the claims and writes
-// of the transaction.
-func (tx *Tx) SetOffset(p Position, o Offset) error {
-	if err := p.check(); err != nil {
-		return err
-	}
-	if o.Next < 0 {
-		return &ArgumentError{"offset", fmt.Sprintf("is %d", o.Next)}
-	}
-	return tx.keys().write(p.stateKey(), o.encode())
-}
+// of the transaction. An offset that a running consumer of kafkaadapter owns is an ArgumentError: its
+// consumer writes it with each batch.
+func (tx *Tx) SetOffset(p Position, o Offset) error { return asApplication(tx).SetOffset(p, o) }
 
 // DeleteOffset removes, as part of the transaction, the offset of a partition whose consumer group
 // is no longer used; it is no error if there is none.
-func (tx *Tx) DeleteOffset(p Position) error {
+func (tx *Tx) DeleteOffset(p Position) error { return asApplication(tx).DeleteOffset(p) }
+
+// SetHold and ReleaseHold are Engine.SetHold and Engine.ReleaseHold as part of the transaction.
+func (tx *Tx) SetHold(name string, at time.Time) error { return asApplication(tx).SetHold(name, at) }
+
+// ReleaseHold removes a hold; it is no error if there is none.
+func (tx *Tx) ReleaseHold(name string) error { return asApplication(tx).ReleaseHold(name) }
+
+// SetOffset is Tx.SetOffset.
+func (o OwnerTx) SetOffset(p Position, next Offset) error {
+	if next.Next < 0 {
+		return &ArgumentError{"offset", fmt.Sprintf("is %d", next.Next)}
+	}
+	return o.writeOffset(p, next.encode())
+}
+
+// DeleteOffset is Tx.DeleteOffset.
+func (o OwnerTx) DeleteOffset(p Position) error { return o.writeOffset(p, nil) }
+
+func (o OwnerTx) writeOffset(p Position, value []byte) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	return tx.keys().write(p.stateKey(), nil)
+	if o.tx != nil {
+		if err := o.tx.e.checkOwnOffset(o.by, p); err != nil {
+			return err
+		}
+	}
+	return o.tx.keys().write(p.stateKey(), value)
 }
 
-// SetHold and ReleaseHold are Engine.SetHold and Engine.ReleaseHold as part of the transaction.
-func (tx *Tx) SetHold(name string, at time.Time) error {
+// SetHold is Tx.SetHold.
+func (o OwnerTx) SetHold(name string, at time.Time) error {
 	if err := checkHold(name, at); err != nil {
 		return err
 	}
-	return tx.keys().write(holdKey(name), encodeHold(at))
+	return o.writeHold(name, encodeHold(at))
 }
 
-// ReleaseHold removes a hold; it is no error if there is none.
-func (tx *Tx) ReleaseHold(name string) error {
+// ReleaseHold is Tx.ReleaseHold.
+func (o OwnerTx) ReleaseHold(name string) error {
 	if err := checkHold(name, time.Unix(0, 0)); err != nil {
 		return err
 	}
-	return tx.keys().write(holdKey(name), nil)
+	return o.writeHold(name, nil)
+}
+
+func (o OwnerTx) writeHold(name string, value []byte) error {
+	if o.tx != nil {
+		if err := o.tx.e.checkOwnHold(o.by, name); err != nil {
+			return err
+		}
+	}
+	return o.tx.keys().write(holdKey(name), value)
 }

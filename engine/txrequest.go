@@ -12,8 +12,9 @@ type txRequest struct {
 	ticket
 	claimant
 	txClaims
-	writes txWrites
-	reads  readSet
+	claimedBy Space // the owner of the claims that are owned
+	writes    txWrites
+	reads     readSet
 
 	// Set when the transaction is handed over.
 	member *LaneMember // nil if it is not in the lane
@@ -25,6 +26,11 @@ type txRequest struct {
 // progress returns the amount of work so far.
 func (r *txRequest) progress() progress {
 	return progress{claims: len(r.claims), keys: len(r.arena), near: len(r.near), altered: len(r.altered), writes: len(r.writes.list)}
+}
+
+// belongs is the error for an event that an owner has claimed in the transaction.
+func (r *txRequest) belongs() error {
+	return belongs("event", "was claimed for this handler, and the claim", r.claimedBy, "handle the event; return an error if it cannot be handled")
 }
 
 // checkSize returns an error if the transaction must not write that many more bytes.

@@ -16,6 +16,8 @@ import (
 // exactly this record. It was forgotten, its week was dropped, another delivery has made it, or the
 // claim is one of this transaction, which RollbackTo withdraws. If the claim changes before the
 // transaction commits, the transaction fails with ErrConflict.
+//
+// An event that kafkaadapter has claimed for the handler that calls Unclaim is an ArgumentError.
 func (tx *Tx) Unclaim(ev Event, rec Record) error {
 	if err := tx.lockStore(); err != nil {
 		return err
@@ -32,6 +34,9 @@ func (tx *Tx) Unclaim(ev Event, rec Record) error {
 	}
 	u := &txUnclaim{scope: ev.Scope, week: week, key: storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(nil, ev.ID), rec: rec}
 	u.hash = e.hash(u.key)
+	if i, mine := tx.judge.index(e.tx.holder(e.tx.lockName(u.key)), u.key); mine && tx.req.claims[i].owned {
+		return tx.req.belongs()
+	}
 	now, found, err := e.readKept(u.key, week)
 	switch {
 	case err != nil:

@@ -164,7 +164,7 @@ func (p *partition) takeBack(b *result, rest []claimed) (ok bool) {
 func (p *partition) rewind(tx *engine.Tx, b *result, rest []claimed) error {
 	first := rest[0].delivery
 	at := engine.Offset{Next: first.Offset, LeaderEpoch: first.LeaderEpoch, TopicID: b.topicID}
-	if err := tx.SetOffset(p.pos, at); err != nil {
+	if err := as(tx).SetOffset(p.pos, at); err != nil {
 		return err
 	}
 	if err := b.dropLetters(tx, p.pos, first.Offset); err != nil {
@@ -179,7 +179,7 @@ func (p *partition) rewind(tx *engine.Tx, b *result, rest []claimed) error {
 	if low.Equal(p.hold.get()) {
 		return nil
 	}
-	return tx.SetHold(p.hold.name, low)
+	return as(tx).SetHold(p.hold.name, low)
 }
 
 // dropLetters removes the batch's pending dead letters of records from the given offset on, because

@@ -138,7 +138,7 @@ func (b *batch) one(s *sighting, first bool) error {
 	var sp engine.Savepoint
 	if p.route.transactional() { // nothing else is rolled back
 		var err error
-		if sp, err = b.tx.Savepoint(); err != nil {
+		if sp, err = as(b.tx).Savepoint(); err != nil {
 			return err
 		}
 	}
@@ -179,10 +179,10 @@ func (b *batch) one(s *sighting, first bool) error {
 func (b *batch) tryClaim(s *sighting) (res engine.Result, err error) {
 	r := s.delivery
 	if s.replayed {
-		res, err = b.tx.TryReclaim(judged(r.Event, true), s.generation)
+		res, err = as(b.tx).TryReclaim(judged(r.Event, true), s.generation)
 		r.Reopened = res.Verdict == engine.Claimed && res.Record.Generation > 0
 	} else {
-		res, err = b.tx.TryClaim(judged(r.Event, false))
+		res, err = as(b.tx).TryClaim(judged(r.Event, false))
 	}
 	r.Verdict = res.Verdict
 	return res, err
@@ -296,7 +296,7 @@ func (b *batch) handle(r *delivery, sp engine.Savepoint, n uint32) error {
 	if uint64(n) >= b.p.attemptLimit() && !b.p.fence.marked.Load() {
 		err := b.deadLetter(r, deadletter.Attempts, b.p.lastError(n), r.Verdict == engine.Claimed)
 		if errors.Is(err, deadletter.ErrTooLarge) {
-			err = errors.Join(err, b.tx.RollbackTo(sp)) // the records before it commit
+			err = errors.Join(err, as(b.tx).RollbackTo(sp)) // the records before it commit
 		}
 		return err
 	}
@@ -358,7 +358,7 @@ func (b *batch) noteUnclaimed(r *delivery) {
 
 // undone rolls back a record that has failed, and decides how to continue.
 func (b *batch) undone(r *delivery, sp engine.Savepoint, err error) error {
-	if err := b.tx.RollbackTo(sp); err != nil {
+	if err := as(b.tx).RollbackTo(sp); err != nil {
 		return err // a conflict, or the engine has ended: not caused by the handler
 	}
 	if isTransient(err) {

@@ -66,7 +66,7 @@ func (b *batch) setOffset() error {
 	if b.next == p.next {
 		return nil
 	}
-	return b.tx.SetOffset(p.pos, engine.Offset{Next: b.next, LeaderEpoch: b.epoch, TopicID: p.topicID})
+	return as(b.tx).SetOffset(p.pos, engine.Offset{Next: b.next, LeaderEpoch: b.epoch, TopicID: p.topicID})
 }
 
 // keepLetters stores the batch's letters until they are published.

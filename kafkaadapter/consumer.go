@@ -77,7 +77,7 @@ func newConsumer(options Options) *Consumer {
 	assign := &assigner{shared: s, parts: parts, commits: commits, requests: ask, awaited: make(map[topicPartition]bool)}
 	return &Consumer{
 		shared: s, parts: parts, commits: commits, assign: assign,
-		store: &binder{s, parts}, pin: &pinner{assigner: assign, repin: make(chan struct{}, 1)}, poll: &poller{s, parts, ask.openings},
+		store: &binder{shared: s, parts: parts}, pin: &pinner{assigner: assign, repin: make(chan struct{}, 1)}, poll: &poller{s, parts, ask.openings},
 	}
 }
 
@@ -99,6 +99,7 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	case err != nil:
 		return err
 	}
+	defer c.store.release()
 	defer c.hooks.Close()
 	if _, err := c.hooks.NewClient(c.clientOptions()...); err != nil { // it calls OnNewClient
 		return fmt.Errorf("hapax: making the Kafka client: %w", err)

@@ -214,8 +214,10 @@
 // # Reserved names
 //
 // Application keys that begin with KeyPrefix belong to the adapter: owners of partitions, attempts and
-// dead letters. Transactions refuse to write them with an engine.ArgumentError. Names of holds that begin with kafka/ and headers that begin with
-// hapax_dlt_ are also reserved.
+// dead letters. While a consumer runs, the offsets of its group and the holds of its partitions are
+// its own, and so is the claim on the event that a handler is called for. Transactions refuse to
+// change them, with an engine.ArgumentError. Names of holds that begin with kafka/ and headers that
+// begin with hapax_dlt_ are also reserved.
 //
 // # Metrics
 //

@@ -74,11 +74,11 @@ func DropGroup(ctx context.Context, eng *engine.Engine, plan GroupDropPlan) erro
 			err = errors.Join(err, own(tx).Delete(key))
 		}
 		for _, hold := range now.Holds {
-			err = errors.Join(err, tx.ReleaseHold(hold))
+			err = errors.Join(err, as(tx).ReleaseHold(hold))
 		}
 		for topic, partitions := range now.Offsets {
 			for partition := range partitions {
-				err = errors.Join(err, tx.DeleteOffset(engine.Position{Group: plan.Group, Topic: topic, Partition: partition}))
+				err = errors.Join(err, as(tx).DeleteOffset(engine.Position{Group: plan.Group, Topic: topic, Partition: partition}))
 			}
 		}
 		return err

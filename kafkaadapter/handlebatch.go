@@ -54,7 +54,7 @@ func (b *batch) handleGroup() error {
 	case p.ctx.Err() != nil:
 		return context.Cause(p.ctx)
 	}
-	if _, err := b.tx.Savepoint(); err != nil {
+	if _, err := as(b.tx).Savepoint(); err != nil {
 		return err // a conflict, or the engine has ended: not caused by the handler
 	}
 	failure := &batchFailure{err, -1}

@@ -67,7 +67,7 @@ func (h *hold) begin(tx *engine.Tx, eng *engine.Engine, goesOn bool) error {
 	}
 	at := holdable(eng.OldestWeek().Start())
 	h.set(at)
-	return tx.SetHold(h.name, at)
+	return as(tx).SetHold(h.name, at)
 }
 
 // move writes the hold for events from mark on if that moves it into another week. It returns the
@@ -77,7 +77,7 @@ func (h *hold) move(tx *engine.Tx, mark time.Time) (time.Time, error) {
 	if sameWeek(at, h.get()) {
 		return time.Time{}, nil
 	}
-	return at, tx.SetHold(h.name, at)
+	return at, as(tx).SetHold(h.name, at)
 }
 
 // isCurrent reports whether the hold is up to date for a partition that has caught up.

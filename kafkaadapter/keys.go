@@ -15,6 +15,9 @@ const KeyPrefix = keyspace.KafkaKeys
 // own writes the adapter's keys.
 func own(tx *engine.Tx) engine.TxSpaceKeys { return tx.In(keyspace.Kafka) }
 
+// as is a transaction in which the adapter changes what applications may not: its offsets, holds and claims.
+func as(tx *engine.Tx) engine.OwnerTx { return tx.As(keyspace.Kafka) }
+
 // The kinds of the adapter's keys. The partition follows each of them, except for keyScope, which
 // only
 //

@@ -20,7 +20,7 @@ const maxStoredLetter = limits.TxBytes - 1<<20
 func (b *batch) deadLetter(r *delivery, why deadletter.Reason, cause error, claimed bool) error {
 	f := deadletter.Failure{Reason: why, Err: cause, Attempts: b.attemptsAt(r.Record), Event: r.identity(), Claimed: claimed}
 	if claimed {
-		rec, err := b.tx.DeadLetter(judged(r.Event, isClaimed(r.replay)))
+		rec, err := as(b.tx).DeadLetter(judged(r.Event, isClaimed(r.replay)))
 		if err != nil {
 			return err
 		}

@@ -38,7 +38,10 @@ type Transactional struct {
 	// record. Handle may run again after a conflict, a failure or a crash. See AtMostOnce.Handle
 	// for the context and the order. Do not use tx after Handle has returned, for example in a
 	// goroutine: such writes can become part of the next record, or return ErrNoTransaction.
-	// Application keys that begin with KeyPrefix belong to the adapter: tx refuses to write them. Verdicts returned by tx are
+	// What the adapter owns, tx refuses to change, with an engine.ArgumentError: application keys that
+	// begin with KeyPrefix, the offsets of the group, the holds of its assigned partitions, the claim on
+	// the record's event (so do not call tx.TryClaim for it: it is claimed), and what was done before the
+	// call (a savepoint of an earlier record). SetData may add data to the claim. Verdicts returned by tx are
 	// final when it commits: see engine.UpdateOptions.DurableAtCommit.
 	Handle func(ctx context.Context, tx *engine.Tx, rec *Record) error
 	// HandleBatch is the alternative to Handle: it handles the claimed records of a batch together,

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/keyspace"
 	"github.com/hapax-dev/hapax/internal/wait"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
@@ -18,6 +20,28 @@ import (
 type binder struct {
 	*shared
 	parts *assignments
+
+	disown func() // ends the ownership in the last engine; nil before the first
+}
+
+// own makes the offsets of the group, and the holds of assigned partitions, the consumer's own.
+func (b *binder) own(eng *engine.Engine) {
+	b.release()
+	b.disown = eng.Own(engine.Ownership{
+		Owner: keyspace.Kafka,
+		Group: b.opt.Group,
+		OwnsHold: func(name string) bool {
+			return slices.ContainsFunc(b.parts.all(), func(p *partition) bool { return p.hold.name == name })
+		},
+		Instead: "a running consumer writes it; end the consumers of the group first",
+	})
+}
+
+// release ends the ownership, when nothing is consumed any more.
+func (b *binder) release() {
+	if b.disown != nil {
+		b.disown()
+	}
 }
 
 // connect links the consumer to its store before it reads anything.
@@ -36,6 +60,7 @@ func (b *binder) connect(ctx context.Context) error {
 	next, err := b.bindInTime(ctx, eng)
 	switch {
 	case err == nil:
+		b.own(eng)
 		b.links.set(next)
 		return nil
 	case ctx.Err() == nil && b.goesOn(l, err):
@@ -128,6 +153,7 @@ func (b *binder) reopen(ctx context.Context) (done bool) {
 			topicPartition{}, "group", b.opt.Group, "error", err)
 		return false
 	}
+	b.own(eng)
 	b.links.set(l)
 	b.opt.Telemetry.Logger.Info("the store is open again: records are claimed", "group", b.opt.Group)
 	for _, p := range b.parts.all() {

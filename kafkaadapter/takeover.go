@@ -118,7 +118,7 @@ func (f *finder) occupy(tx *engine.Tx, v *view, b beginning) (err error) {
 }
 
 func (f *finder) putOffset(tx *engine.Tx) error {
-	return tx.SetOffset(f.pos, engine.Offset{Next: f.next, LeaderEpoch: f.epoch, TopicID: f.topicID})
+	return as(tx).SetOffset(f.pos, engine.Offset{Next: f.next, LeaderEpoch: f.epoch, TopicID: f.topicID})
 }
 
 // startsAtEnd reports whether a partition without an offset is read from its end. Latest applies to

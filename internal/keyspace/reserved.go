@@ -21,6 +21,14 @@ var (
 // is a part of each key.
 var Kafka = Space{name: "kafka", reserved: kafka}
 
+// Owner returns the owner of the space in the words of an error.
+func (s Space) Owner() string {
+	if s.reserved != nil {
+		return s.reserved.owner
+	}
+	return "package " + s.name
+}
+
 // IsReserved reports whether the keys of the space are application keys.
 func (s Space) IsReserved() bool { return s.reserved != nil }
 
