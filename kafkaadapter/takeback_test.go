@@ -266,7 +266,7 @@ func TestHoldIsSetBackWithTheOffset(t *testing.T) {
 	kafkatest.Receive(t, began)
 	p := m.parts.get(topicPartition{r.topic, 0})
 	p.hold.set(time.Now()) // as in a partition that is caught up
-	err := r.eng.Update(t.Context(), func(tx *engine.Tx) error { return tx.SetHold(p.hold.name, time.Now()) })
+	err := r.eng.Update(t.Context(), func(tx *engine.Tx) error { return as(tx).SetHold(p.hold.name, time.Now()) })
 	m.cancel()
 	kafkatest.Receive(t, p.ending.Done())
 	close(release)
