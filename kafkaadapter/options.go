@@ -59,8 +59,8 @@ type Options struct {
 	// FailOpen lets the consumer continue without claims when its store fails. Without it, Run ends
 	// with the error. Events may then be handled more than once, and are counted
 	// (dedup_kafka_unprotected_total). The function opens the store again and returns its engine;
-	// after an error it is retried with Timeouts.Backoff. See Failing open in the package
-	// documentation.
+	// after an error it is retried with Timeouts.Backoff. docs/failures.md describes the
+	// cases, and docs/operations.md has a function.
 	//
 	// The engine stays the application's: FailOpen must close the failed engine before it opens the
 	// store, and the application closes the last engine after Run. If several consumers share an

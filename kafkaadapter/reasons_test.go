@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The failure page and the package documentation list only reasons of stops that the code has.
+// The failure page lists only reasons of stops that the code has.
 func TestDocumentedReasonsOfStopsExist(t *testing.T) {
 	var code strings.Builder
 	files, err := filepath.Glob("*.go")
@@ -25,7 +25,6 @@ func TestDocumentedReasonsOfStopsExist(t *testing.T) {
 		reasons[m[1]+m[2]] = true
 	}
 	named := regexp.MustCompile("stops `(\\w+)`").FindAllStringSubmatch(read(t, "../docs/failures.md"), -1)
-	named = append(named, regexp.MustCompile(`\((\w+)\)[,.]? `).FindAllStringSubmatch(between(t, read(t, "doc.go"), "The other reasons", "# Dead letters"), -1)...)
 	if len(named) < 15 {
 		t.Errorf("%d reasons are named", len(named))
 	}
@@ -43,14 +42,4 @@ func read(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	return string(b)
-}
-
-func between(t *testing.T, text, from, to string) string {
-	t.Helper()
-	_, text, ok := strings.Cut(text, from)
-	text, _, ok2 := strings.Cut(text, to)
-	if !ok || !ok2 {
-		t.Fatalf("%q or %q is missing", from, to)
-	}
-	return text
 }

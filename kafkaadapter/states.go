@@ -6,7 +6,7 @@ import (
 )
 
 // transitions lists for each state the step that the goroutine takes in it, and the states that the
-// step may return. The package documentation draws them.
+// step may return. docs/architecture.md draws them.
 var transitions = [ended]struct {
 	step func(*worker) state
 	next []state

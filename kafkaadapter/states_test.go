@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// The table of states in the package documentation matches the code.
+// The table of states in docs/architecture.md matches the code.
 func TestDocumentedStatesMatchTheCode(t *testing.T) {
-	source, err := os.ReadFile("doc.go")
+	source, err := os.ReadFile("../docs/architecture.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	drawn := map[string]string{}
-	for _, m := range regexp.MustCompile(`(?m)^//\t([a-z]\w+) {2,}(\w+(?: \w+)*) {2,}\S`).FindAllStringSubmatch(string(source), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^([a-z]\w+) {2,}(\w+(?: \w+)*) {2,}\S`).FindAllStringSubmatch(string(source), -1) {
 		if slices.Contains(stateNames[:], m[1]) {
 			drawn[m[1]] = m[2]
 		}
@@ -26,11 +26,11 @@ func TestDocumentedStatesMatchTheCode(t *testing.T) {
 			next = append(next, s.String())
 		}
 		if got, want := drawn[state(from).String()], strings.Join(next, " "); got != want {
-			t.Errorf("doc.go has %v -> %q, the code has %q", state(from), got, want)
+			t.Errorf("the page has %v -> %q, the code has %q", state(from), got, want)
 		}
 	}
 	if len(drawn) != len(transitions) {
-		t.Errorf("doc.go has %d states: %v", len(drawn), drawn)
+		t.Errorf("the page has %d states: %v", len(drawn), drawn)
 	}
 }
 
