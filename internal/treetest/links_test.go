@@ -12,6 +12,7 @@ import (
 // documents returns the names of all Markdown files of the tree.
 func documents(t *testing.T) (names []string) {
 	t.Helper()
+	logRoot(t)
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "examples/*/*.md", "integrations/*/*.md"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {

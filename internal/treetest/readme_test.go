@@ -115,6 +115,7 @@ func pages(t *testing.T) string {
 
 func source(t *testing.T, name string) string {
 	t.Helper()
+	logRoot(t)
 	b, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
