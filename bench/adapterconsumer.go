@@ -14,41 +14,35 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/hapax-dev/hapax/bench/internal/runner"
+	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/kafkaadapter"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/telemetry"
 )
 
-func (o *consumeOrder) work(say *voice) error {
-	switch o.Kind {
-	case adapterOwn, adapterWork:
-		return o.consumeWithAdapter(say)
-	case engineAlone:
-		return o.claimAlone(say)
-	}
-	return o.consumePlain(say)
-}
-
 // An adapterConsumer is a typical user of the adapter: an application with an engine, a handler,
 // and telemetry.
 type adapterConsumer struct {
-	consumeOrder
-	say  *voice
-	gate gate
+	*consumer
+	say  *runner.Voice
+	gate *runner.Gate
 	e    *opened
 
 	metrics  *prometheus.Registry
 	observer *observer
+	from     uint64        // claims when it started
 	calls    atomic.Uint64 // of the handler
 	first    firstFetch
 	measured measurement // until the end was reached
 }
 
-func (o *consumeOrder) consumeWithAdapter(say *voice) (err error) {
-	c := &adapterConsumer{
-		consumeOrder: *o, say: say, gate: gate{gateOrder: o.gateOrder, say: say}, metrics: prometheus.NewRegistry(),
-	}
+func (c *consumer) consumeWithAdapter(say *runner.Voice) error {
+	return (&adapterConsumer{consumer: c, say: say, gate: runner.NewGate(c.Gate, say), metrics: prometheus.NewRegistry()}).consume()
+}
+
+func (c *adapterConsumer) consume() (err error) {
 	if c.observer, err = newObserver(c.metrics); err != nil {
 		return err
 	}
@@ -60,7 +54,8 @@ func (o *consumeOrder) consumeWithAdapter(say *voice) (err error) {
 	if err != nil {
 		return err
 	}
-	c.gate.open(claims)
+	c.from = claims
+	c.gate.Open(claims)
 	adapter, err := kafkaadapter.New(c.e.Engine, c.options())
 	if err != nil {
 		return err
@@ -102,9 +97,14 @@ func (o *observer) Updating(ctx context.Context) engine.TxObserver {
 	return tx
 }
 
+// A keeping registerer still has the adapter's counts after Run has returned, when they are final.
+type keeping struct{ prometheus.Registerer }
+
+func (keeping) Unregister(prometheus.Collector) bool { return true }
+
 // claims counts the claims of the engine.
 func (c *adapterConsumer) claims() (claims uint64, err error) {
-	weeks, err := keptWeeks(context.Background(), c.e)
+	weeks, err := c.e.keptWeeks(context.Background())
 	for _, w := range weeks {
 		claims += w.Claims
 	}
@@ -124,7 +124,7 @@ func (c *adapterConsumer) mode() kafkaadapter.Mode {
 
 func (c *adapterConsumer) options() kafkaadapter.Options {
 	o := consumerOptions(c.Seeds, c.Group, kafkaadapter.Route{
-		Topics: []string{c.Topic}, Mode: c.mode(), DeadLetters: &deadletter.Options{}, Scope: DefaultScope,
+		Topics: []string{c.Topic}, Mode: c.mode(), DeadLetters: &deadletter.Options{}, Scope: traffic.DefaultScope,
 		TooOld: kafkaadapter.DeadLetter, TooNew: kafkaadapter.DeadLetter,
 	})
 	o.Client = append(o.Client, kgo.WithHooks(&c.first))
@@ -136,14 +136,14 @@ func (c *adapterConsumer) options() kafkaadapter.Options {
 
 // giveUp ends the process with a reason.
 func (c *adapterConsumer) giveUp(err error) {
-	c.say.fail(err)
+	c.say.Fail(err)
 	os.Exit(1)
 }
 
 // number returns which event a handler was given. A retry would not help: the record of another
 // program would remain one.
 func (c *adapterConsumer) number(rec *kafkaadapter.Record) uint64 {
-	number, err := numberOf(rec.Record, c.Limit)
+	number, err := traffic.NumberOf(rec.Record, c.Limit)
 	if err == nil && rec.Verdict != engine.Claimed {
 		err = fmt.Errorf("the event of offset %d of partition %d is %v, and was handled", rec.Offset, rec.Partition, rec.Verdict)
 	}
@@ -159,12 +159,12 @@ func (c *adapterConsumer) handleOwn(_ context.Context, rec *kafkaadapter.Record)
 	if c.Measure {
 		return c.Workload.handle(nil, rec)
 	}
-	c.say.line("handling", c.number(rec))
-	c.gate.pass(1)
+	c.say.Line("handling", c.number(rec))
+	c.gate.Pass(1)
 	if err := c.Workload.handle(nil, rec); err != nil {
 		return err
 	}
-	c.say.line("returned", nil)
+	c.say.Line("returned", nil)
 	return nil
 }
 
@@ -178,7 +178,7 @@ func (c *adapterConsumer) handleWork(_ context.Context, tx *engine.Tx, rec *kafk
 	if err == nil {
 		err = c.Workload.handle(tx, rec)
 	}
-	c.gate.pass(1)
+	c.gate.Pass(1)
 	return err
 }
 
@@ -223,16 +223,16 @@ func (c *adapterConsumer) allBegun() bool {
 		return true
 	}
 	claims, err := c.claims() // those of every earlier offset, unlike Stats
-	return err != nil || c.calls.Load() >= less(claims, c.gate.from)
+	return err != nil || c.calls.Load() >= less(claims, c.from)
 }
 
 // tell reports the consumer's progress: by the offset if its handler passes no gate.
 func (c *adapterConsumer) tell(at uint64) {
 	now := progress{at, c.calls.Load(), c.observer.conflicts.Load()}
 	if !c.Measure {
-		now.At = c.gate.passed()
+		now.At = c.gate.Passed()
 	}
-	c.say.line("at", now)
+	c.say.Line("at", now)
 }
 
 // positions returns the next offsets in the store, by partition.
@@ -280,7 +280,7 @@ func (c *adapterConsumer) finish() (err error) {
 		if err != nil {
 			return err
 		}
-		c.say.line("measured", m)
+		c.say.Line("measured", m)
 	}
 	return c.e.Close()
 }

@@ -10,25 +10,26 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/engine"
 )
 
 // ClaimsOptions configure Claims.
 type ClaimsOptions struct {
 	Common     `set:"dir=New directory to make the stores in; they are removed. Without it: a temporary one."`
-	N          int     `help:"Events to judge, repeats included." default:"1000000"`
-	Dup        float64 `help:"Share of the events that repeat an earlier id, from 0 to below 1." default:"0.05"`
-	Repeats    Repeats `help:"Which ids are repeated: any of all history, recent ones (the last 10,000), or mixed (half of each)." enum:"mixed,recent,all" default:"mixed"`
-	Batch      int     `help:"Events judged by one call." default:"1000"`
-	IDs        IDKind  `help:"Form of the ids: ${enum}." enum:"uuidv4,uuidv7,text" default:"uuidv4" name:"ids"`
-	Scopes     int     `help:"Scopes that the events are spread over." default:"1"`
-	Weeks      int     `help:"Weeks that the events are spread over, ending with the current one." default:"1"`
-	Baseline   bool    `help:"Feed the bare store library as well: the same keys, and values of the same size, written blindly in durable batches of the same size. The first round tries each of its settings, with one batch of each caller in flight and with as many as the engine has; the fastest is the baseline."`
-	Goroutines int     `help:"Callers at once, on both sides: 1 compares one consumer's loop with one blind writer." default:"1"`
-	InFlight   int     `help:"Batches that each caller has in flight: it starts the next ones before the first is done. The baseline has a goroutine for each." default:"1"`
-	CacheMiB   uint    `help:"Block cache of Pebble, in MiB. 0: its default, 128." default:"0" name:"cache-mib"`
-	Rounds     int     `help:"Repeat everything on new stores, engine and baseline first in turn. 0: two rounds with --baseline, one without." default:"0"`
-	Seed       uint64  `help:"Seed of the ids." default:"1"`
+	N          int             `help:"Events to judge, repeats included." default:"1000000"`
+	Dup        float64         `help:"Share of the events that repeat an earlier id, from 0 to below 1." default:"0.05"`
+	Repeats    traffic.Repeats `help:"Which ids are repeated: any of all history, recent ones (the last 10,000), or mixed (half of each)." enum:"mixed,recent,all" default:"mixed"`
+	Batch      int             `help:"Events judged by one call." default:"1000"`
+	IDs        traffic.IDKind  `help:"Form of the ids: ${enum}." enum:"uuidv4,uuidv7,text" default:"uuidv4" name:"ids"`
+	Scopes     int             `help:"Scopes that the events are spread over." default:"1"`
+	Weeks      int             `help:"Weeks that the events are spread over, ending with the current one." default:"1"`
+	Baseline   bool            `help:"Feed the bare store library as well: the same keys, and values of the same size, written blindly in durable batches of the same size. The first round tries each of its settings, with one batch of each caller in flight and with as many as the engine has; the fastest is the baseline."`
+	Goroutines int             `help:"Callers at once, on both sides: 1 compares one consumer's loop with one blind writer." default:"1"`
+	InFlight   int             `help:"Batches that each caller has in flight: it starts the next ones before the first is done. The baseline has a goroutine for each." default:"1"`
+	CacheMiB   uint            `help:"Block cache of Pebble, in MiB. 0: its default, 128." default:"0" name:"cache-mib"`
+	Rounds     int             `help:"Repeat everything on new stores, engine and baseline first in turn. 0: two rounds with --baseline, one without." default:"0"`
+	Seed       uint64          `help:"Seed of the ids." default:"1"`
 }
 
 // A ClaimsReport says how fast events were judged, and at what cost. Rates count all events,
@@ -151,7 +152,7 @@ type claiming struct {
 	*judged
 	ctx    context.Context
 	kind   storeKind
-	source source
+	source traffic.Source
 	report *ClaimsReport
 
 	engine              fed         // of all rounds
@@ -229,7 +230,7 @@ func (c *claiming) inRounds(dir string) error {
 // feedEngine opens an engine in dir, feeds it all events, and takes its figures.
 func (c *claiming) feedEngine(dir string) (perS float64, err error) {
 	before := heapBytes()
-	e, err := openEngine(c.Store, dir, tuning{cacheBytes: int64(c.CacheMiB) << 20}, c.source.options())
+	e, err := openEngine(c.Store, dir, tuning{cacheBytes: int64(c.CacheMiB) << 20}, c.source.Options())
 	if err != nil {
 		return 0, err
 	}

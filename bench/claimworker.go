@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/hapax-dev/hapax/bench/internal/runner"
+	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/engine"
 )
 
@@ -17,16 +19,16 @@ type claimWorker struct {
 	Store StoreName
 	Dir   string
 	Mode  Mode
-	Log   topicLog
+	Log   traffic.Log
 	From  []uint64 // by partition: the first event to send in mode own
 	Batch int      // events of a call; 0: a random number, and after a restart some are sent again
 	Fault killFault
-	gateOrder
+	Gate  runner.GateOrder
 
 	e    *opened
-	say  *voice
-	gate gate
-	deal dealt
+	say  *runner.Voice
+	gate *runner.Gate
+	deal traffic.Deal
 }
 
 // Reached is a position of a partition, and the verdicts of the events from there on, a letter for
@@ -54,19 +56,19 @@ const (
 	maxAttempts = 10_000
 )
 
-func (w *claimWorker) work(say *voice) (err error) {
-	w.say, w.gate = say, gate{gateOrder: w.gateOrder, say: say}
-	w.Log.nameScopes()
-	w.deal = w.Log.deal(len(w.From))
-	if w.e, err = openEngine(w.Store, w.Dir, tuning{}, w.Log.options()); err != nil {
+// Do implements runner.Work.
+func (w *claimWorker) Do(say *runner.Voice) (err error) {
+	w.say, w.gate = say, runner.NewGate(w.Gate, say)
+	w.deal = w.Log.Deal(len(w.From))
+	if w.e, err = openEngine(w.Store, w.Dir, tuning{}, w.Log.Source.Options()); err != nil {
 		return err
 	}
-	w.gate.open(0)
+	w.gate.Open(0)
 	return together(len(w.From), func(p int) error {
 		err := w.consume(p)
 		if err != nil {
 			err = fmt.Errorf("partition %d: %w", p, err)
-			w.say.fail(err) // others may wait to be killed
+			w.say.Fail(err) // others may wait to be killed
 		}
 		return err
 	})
@@ -74,9 +76,9 @@ func (w *claimWorker) work(say *voice) (err error) {
 
 // consume sends the events of a partition from the first without an answer, or from some before it.
 func (w *claimWorker) consume(p int) error {
-	at, end := w.From[p], w.deal.ends
+	at, end := w.From[p], w.deal.Ends
 	if w.Mode == Work {
-		o, _, err := w.e.Offset(context.Background(), killPosition(&w.Log, p))
+		o, _, err := w.e.Offset(context.Background(), killPosition(p))
 		if err != nil {
 			return err
 		}
@@ -99,13 +101,13 @@ func (w *claimWorker) consume(p int) error {
 		}
 		at += n
 	}
-	w.gate.pass(math.MaxInt) // more than planned: the kill comes
+	w.gate.Pass(math.MaxInt) // more than planned: the kill comes
 	select {}
 }
 
 // send judges n events and reports the verdicts.
 func (w *claimWorker) send(p int, at, n uint64) error {
-	numbers, events := w.deal.events(p, at, n)
+	numbers, events := w.deal.Events(p, at, n)
 	if w.Fault == ackEarly {
 		w.ack(p, at, make([]engine.Result, n))
 		w.invite()
@@ -119,7 +121,7 @@ func (w *claimWorker) send(p int, at, n uint64) error {
 		return err
 	}
 	w.ack(p, at, results)
-	w.gate.pass(len(events))
+	w.gate.Pass(len(events))
 	if w.Fault == claimTwice {
 		return w.claimAgain(p, at, events[0])
 	}
@@ -130,7 +132,7 @@ func (w *claimWorker) send(p int, at, n uint64) error {
 // end, so that at least the other partitions are in it.
 func (w *claimWorker) invite() {
 	time.Sleep(faultPause)
-	w.gate.hold()
+	w.gate.Hold()
 }
 
 // ack reports verdicts; none is encoded as a claim.
@@ -142,16 +144,16 @@ func (w *claimWorker) ack(p int, at uint64, results []engine.Result) {
 			letters[i] = 'd'
 		}
 	}
-	w.say.line("ack", reached{p, at, string(letters)})
+	w.say.Line("ack", reached{p, at, string(letters)})
 }
 
 func (w *claimWorker) sendOwn(events []engine.Event) ([]engine.Result, error) {
 	if len(events) == 1 {
 		res, err := w.e.TryClaim(context.Background(), events[0])
-		return []engine.Result{res}, errors.Join(err, told([]engine.Result{res}))
+		return []engine.Result{res}, errors.Join(err, decided([]engine.Result{res}))
 	}
 	results, err := w.e.TryClaimBatch(context.Background(), events)
-	return results, errors.Join(err, told(results))
+	return results, errors.Join(err, decided(results))
 }
 
 // errNobodyYet means that another transaction holds an event of this one.
@@ -185,7 +187,7 @@ func (w *claimWorker) sendWork(p int, at uint64, numbers []uint64, events []engi
 		})
 		again := errors.Is(err, errNobodyYet) || errors.Is(err, engine.ErrConflict)
 		if !again || attempt >= maxAttempts {
-			return results, errors.Join(err, told(results))
+			return results, errors.Join(err, decided(results))
 		}
 		time.Sleep(rand.N(time.Millisecond))
 	}
@@ -201,7 +203,7 @@ func (w *claimWorker) record(tx *engine.Tx, p int, at uint64, numbers []uint64, 
 			return err
 		}
 	}
-	position := killPosition(&w.Log, p)
+	position := killPosition(p)
 	o, _, err := tx.Offset(position)
 	if err != nil {
 		return err
@@ -209,12 +211,12 @@ func (w *claimWorker) record(tx *engine.Tx, p int, at uint64, numbers []uint64, 
 	return tx.SetOffset(position, engine.Offset{Next: max(o.Next, int64(at)+int64(len(numbers)))})
 }
 
-func killPosition(log *topicLog, p int) engine.Position {
-	return engine.Position{Group: killGroup, Topic: log.Topic, Partition: int32(p)}
+func killPosition(p int) engine.Position {
+	return engine.Position{Group: killGroup, Topic: traffic.Topic, Partition: int32(p)}
 }
 
-// told rejects every verdict but the two possible ones.
-func told(results []engine.Result) error {
+// decided rejects every verdict but the two possible ones.
+func decided(results []engine.Result) error {
 	for i := range results {
 		if v := results[i].Verdict; v != engine.Claimed && v != engine.Duplicate {
 			return errors.Join(fmt.Errorf("an event got the verdict %v", v), results[i].Err)

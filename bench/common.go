@@ -3,9 +3,15 @@ package bench
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
-	"syscall"
 	"time"
+
+	"github.com/hapax-dev/hapax/bench/internal/runner"
+	"github.com/hapax-dev/hapax/bench/internal/traffic"
 )
 
 // Progress reports the progress of a stage of a run; total is 0 if unknown. A nil Progress reports
@@ -30,6 +36,14 @@ var (
 // keepAndReport is the remedy for a run whose store contains an error.
 const keepAndReport = "run again with --dir to keep the store, and report it"
 
+// remedy is keepAndReport, unless a control has broken the rule.
+func remedy(control string) string {
+	if control == "" {
+		return keepAndReport
+	}
+	return "the control " + control + " breaks the rule on purpose"
+}
+
 // Outcome is the part of every report that says how the run ended.
 type Outcome struct {
 	// Error says why the figures are incomplete, or which check failed; empty if all is well.
@@ -38,18 +52,10 @@ type Outcome struct {
 
 // end records the error with which a run ended, and adds the remedy.
 func (o *Outcome) end(err *error) {
-	*err = withHint(*err)
+	*err = runner.WithHint(*err)
 	if *err != nil && o.Error == "" {
 		o.Error = (*err).Error()
 	}
-}
-
-// withHint adds a remedy to an error without one.
-func withHint(err error) error {
-	if errors.Is(err, syscall.ENOSPC) {
-		return fmt.Errorf("%w: free space in that directory and run again, or give another one with --dir", err)
-	}
-	return err
 }
 
 // together calls do with each number below n, concurrently, and returns the first error.
@@ -93,4 +99,52 @@ func thousands(n uint64) string {
 		return strconv.FormatUint(n, 10)
 	}
 	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
+}
+
+// A timing is a rate that is measured once in each round, because other load on a machine varies.
+type timing struct {
+	// take returns events per second. Its directory is new, and removed afterwards.
+	take func(dir string) (perS float64, err error)
+	perS []float64 // of the rounds
+}
+
+// inRounds measures all timings in each round, in rotating order: none always follows the same one.
+func inRounds(rounds int, dir string, timings ...*timing) error {
+	for i := range rounds {
+		for j := range timings {
+			t := timings[(i+j)%len(timings)]
+			dir := filepath.Join(dir, "round-"+strconv.Itoa(i+1))
+			perS, err := t.take(dir)
+			if err == nil {
+				err = os.RemoveAll(dir)
+			}
+			if err != nil {
+				return err
+			}
+			t.perS = append(t.perS, perS)
+			runtime.GC()
+		}
+	}
+	return nil
+}
+
+func (t *timing) median() *float64 { return median(t.perS) }
+
+func median(values []float64) *float64 {
+	slices.Sort(values)
+	return &values[len(values)/2]
+}
+
+func over(a, b *float64) *float64 {
+	ratio := *a / *b
+	return &ratio
+}
+
+// newSource is traffic.NewSource for the options of a run.
+func newSource(seed uint64, kind traffic.IDKind, scopes, weeks int) (traffic.Source, error) {
+	src, err := traffic.NewSource(seed, kind, scopes, weeks)
+	if errors.Is(err, traffic.ErrTooMany) {
+		err = fmt.Errorf("%w: %w", ErrUsage, err)
+	}
+	return src, err
 }

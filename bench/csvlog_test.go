@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/hapax-dev/hapax/bench/internal/traffic"
 )
 
 // readAll reads a log to its end: ids unchanged, rejected rows as "!line".
@@ -97,7 +99,7 @@ func TestTruncatedGzipGivesTheRowsBeforeAndAnError(t *testing.T) {
 	z := gzip.NewWriter(&whole)
 	fmt.Fprintln(z, "id,time")
 	for i := range 20_000 {
-		fmt.Fprintf(z, "%016x,%s\n", mix(uint64(i)), at)
+		fmt.Fprintf(z, "%016x,%s\n", traffic.Mix(uint64(i)), at)
 	}
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
@@ -111,11 +113,11 @@ func TestTruncatedGzipGivesTheRowsBeforeAndAnError(t *testing.T) {
 	}
 	// The last line may be truncated, and is then no row.
 	for i, row := range rows[:len(rows)-1] {
-		if want := fmt.Sprintf("%016x", mix(uint64(i))); row != want {
+		if want := fmt.Sprintf("%016x", traffic.Mix(uint64(i))); row != want {
 			t.Fatalf("row %d is %q, want %q", i, row, want)
 		}
 	}
-	if last := rows[len(rows)-1]; last[0] != '!' && last != fmt.Sprintf("%016x", mix(uint64(len(rows)-1))) {
+	if last := rows[len(rows)-1]; last[0] != '!' && last != fmt.Sprintf("%016x", traffic.Mix(uint64(len(rows)-1))) {
 		t.Errorf("the row that was cut off was read as %q", last)
 	}
 }

@@ -1,18 +1,13 @@
 package bench
 
 import (
-	"bytes"
 	"context"
-	_ "embed"
-	"errors"
 	"fmt"
-	"io"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/bench/internal/runner"
+	"github.com/hapax-dev/hapax/bench/internal/topics"
+	"github.com/hapax-dev/hapax/bench/internal/traffic"
 )
-
-//go:embed data/openstack_changes.csv.gz
-var recordedLog []byte
 
 // DemoOptions configure Demo.
 type DemoOptions struct {
@@ -30,8 +25,6 @@ const (
 	// a killed consumer continues record by record for as many, so that a record that kills it is
 	// found
 	demoBatch = 512
-	// retention: the recorded log begins in 2010
-	demoWeeks = 30 * 52
 )
 
 // A DemoReport is the outcome of the events of a topic whose consumer was killed meanwhile: through
@@ -71,18 +64,20 @@ func Demo(ctx context.Context, o DemoOptions) (report DemoReport, err error) {
 	if err := o.complete(); err != nil {
 		return report, err
 	}
-	src, err := newSource(1, UUIDv4, 1, 1)
+	src, err := newSource(1, traffic.UUIDv4, 1, 1)
 	if err != nil {
 		return report, err
 	}
-	recorded, err := readRecordedLog()
-	if err != nil {
-		return report, fmt.Errorf("reading the bundled log: %w", err)
-	}
-	log := &topicLog{source: src, N: o.N, Dup: demoRepeats, recorded: recorded}
-	err = o.withLog(ctx, o.Brokers, log, demoPartitions, func(dir string, p *produced) error {
-		o.tellProduced(p)
-		run := demonstration{kafkaRun{KafkaOptions: KafkaOptions{Common: o.Common, N: o.N}, produced: p, dir: dir}, o, nil}
+	log := &traffic.Log{Source: src, N: o.N, Dup: demoRepeats}
+	err = o.withLog(ctx, o.Brokers, log, demoPartitions, func(dir string, topic *topics.Filled) error {
+		where := "an embedded broker"
+		if topic.Topic.Broker.Embedded == nil {
+			where = "the brokers"
+		}
+		o.Tell(fmt.Sprintf("%s records of %s events are in a topic of %d partitions on %s (%.1f s).",
+			thousands(uint64(o.N)), thousands(topic.Distinct), demoPartitions, where, topic.Took.Seconds()))
+		run := demonstration{run: kafkaRun{KafkaOptions: KafkaOptions{Common: o.Common, N: o.N}, topic: topic, dir: dir}, tell: o.Tell}
+		run.kills = runner.DrawKills(topic.Distinct, o.Kills, false)
 		if err := run.all(ctx, &report); err != nil {
 			return err
 		}
@@ -102,8 +97,8 @@ func (r *DemoReport) broken() error {
 const maxDemoKills = 100
 
 func (o *DemoOptions) complete() error {
-	if o.Kills < 1 || o.Kills > maxDemoKills || o.N < 2*o.Kills*leastPerKill {
-		return fmt.Errorf("%w: %d kills, %d records: give 1 to %d kills, and %d records for each", ErrUsage, o.Kills, o.N, maxDemoKills, 2*leastPerKill)
+	if o.Kills < 1 || o.Kills > maxDemoKills || o.N < 2*o.Kills*runner.LeastPerKill {
+		return fmt.Errorf("%w: %d kills, %d records: give 1 to %d kills, and %d records for each", ErrUsage, o.Kills, o.N, maxDemoKills, 2*runner.LeastPerKill)
 	}
 	if o.Tell == nil {
 		o.Tell = func(string) {}
@@ -111,47 +106,14 @@ func (o *DemoOptions) complete() error {
 	return nil
 }
 
-func (o *DemoOptions) tellProduced(p *produced) {
-	where := "an embedded broker"
-	if p.broker.embedded == nil {
-		where = "the brokers"
-	}
-	o.Tell(fmt.Sprintf("%s records of %s events are in a topic of %d partitions on %s (%.1f s): %s events of a real log, the others generated.",
-		thousands(uint64(o.N)), thousands(p.distinct), demoPartitions, where, p.took.Seconds(), thousands(p.log.recordedAmong(p.distinct))))
-}
-
-// readRecordedLog returns the events of the bundled log, the first of each id.
-func readRecordedLog() ([]engine.Event, error) {
-	log, err := newLogReader(bytes.NewReader(recordedLog))
-	if err != nil {
-		return nil, err
-	}
-	var events []engine.Event
-	ids := make(map[string]bool)
-	for {
-		r, err := log.next()
-		if errors.Is(err, io.EOF) {
-			return events, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if !ids[r.ID] {
-			ids[r.ID] = true
-			events = append(events, engine.Event{Scope: DefaultScope, ID: []byte(r.ID), Time: r.Time})
-		}
-	}
-}
-
 // A demonstration is a run of Demo.
 type demonstration struct {
-	kafkaRun
-	o     DemoOptions
-	kills []kill // of a consumer that counts events
+	run   kafkaRun
+	tell  func(sentence string)
+	kills []runner.Kill // of a consumer that counts events
 }
 
 func (d *demonstration) all(ctx context.Context, report *DemoReport) error {
-	d.kills = drawKills(d.distinct, d.o.Kills, false)
 	for _, c := range []struct {
 		kind  consumerKind
 		tell  string
@@ -161,8 +123,8 @@ func (d *demonstration) all(ctx context.Context, report *DemoReport) error {
 		{memorySet, "The same topic and the same kills with a set in the consumer's memory, which claims before the handler runs.", &report.MemorySet},
 		{atLeastOnce, "And with a plain consumer that commits after the handler: at least once.", &report.AtLeastOnce},
 	} {
-		d.o.Tell(c.tell)
-		*c.table = DemoTable{Sent: uint64(d.N), Distinct: d.distinct}
+		d.tell(c.tell)
+		*c.table = DemoTable{Sent: uint64(d.run.N), Distinct: d.run.topic.Distinct}
 		killed, err := d.consumer(ctx, c.kind, c.table)
 		if c.kind == adapterWork {
 			report.Kills = killed
@@ -176,12 +138,12 @@ func (d *demonstration) all(ctx context.Context, report *DemoReport) error {
 
 // consumer runs one consumer to the end of the topic and counts its results.
 func (d *demonstration) consumer(ctx context.Context, kind consumerKind, t *DemoTable) (killed int, err error) {
-	c := d.newConsumer(kind, d.dir, kind.name())
-	c.tell, c.order.Weeks, c.order.Batch = d.o.Tell, demoWeeks, demoBatch
+	c := d.run.newConsumer(kind, d.run.dir, kind.name())
+	c.tell, c.consumer.Batch = d.tell, demoBatch
 	for _, k := range d.kills { // the run is longer for a consumer that counts repeats
-		slack := k.Wait - k.Here
-		k.Here = k.Here * c.way / d.distinct
-		k.Wait = min(k.Here+slack, c.way-1)
+		slack := k.Gate.Wait - k.Gate.Here
+		k.Gate.Here = k.Gate.Here * c.way / d.run.topic.Distinct
+		k.Gate.Wait = min(k.Gate.Here+slack, c.way-1)
 		c.kills = append(c.kills, k)
 	}
 	err = c.run(ctx)
@@ -189,10 +151,11 @@ func (d *demonstration) consumer(ctx context.Context, kind consumerKind, t *Demo
 	if err != nil {
 		return c.killed, err
 	}
-	o, err := c.count(ctx)
-	if err == nil && o.mismatches > 0 {
-		err = fmt.Errorf("%w: %d state mismatches (first %s): %s", ErrNotHeld, o.mismatches, o.first, keepAndReport)
+	err = c.check(ctx)
+	if l := c.ledger; err == nil && l.mismatches > 0 {
+		err = fmt.Errorf("%w: %d state mismatches (first %s): %s", ErrNotHeld, l.mismatches, l.first, keepAndReport)
 	}
-	t.Handled, t.HandledTwice, t.Lost = o.handled, o.twice, less(t.Distinct, o.handled)
+	t.Handled, t.HandledTwice = c.ledger.done()
+	t.Lost = less(t.Distinct, t.Handled)
 	return c.killed, err
 }

@@ -6,14 +6,21 @@
 // contract of that command. A run returns its report also when it fails, with the
 // counts so far. Nothing here prints.
 //
-// Workloads that kill a process start the running program again (process.go), as a worker that
-// consumes a log: claims of the engine alone (claimworker.go), a topic through the adapter or
-// without it (adapterconsumer.go, plainconsumer.go), or a service with all layers
-// (layersprocess.go). One loop starts and kills them (lives.go). What consumers of a topic have
-// done is counted in one place (consume.go), and one ledger compares the store that they leave with
-// what has to be there (ledger.go). A program that runs such workloads calls ChildMain first in
+// All workloads take their events from bench/internal/traffic, and those that kill a process run it
+// with bench/internal/runner: claims of the engine alone (claimworker.go), a topic through the
+// adapter or without it (consumer.go, adapterconsumer.go, plainconsumer.go), or a service with all
+// layers (layersservice.go). One ledger records what these processes have told, and compares it with
+// the store that they leave (ledger.go). A program that runs such workloads calls ChildMain first in
 // main.
 //
 // Numbers come from the machine that they were measured on; a report never contains one that was
 // not.
 package bench
+
+import "github.com/hapax-dev/hapax/bench/internal/runner"
+
+// ChildMain does the work of a process if the arguments request it; ran is false if they do not. A
+// program that runs workloads which kill a process must call it first in main.
+func ChildMain(args []string) (code int, ran bool) {
+	return runner.Main(args, &claimWorker{}, &consumer{}, &service{})
+}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/wait"
@@ -86,7 +87,7 @@ func Drop(ctx context.Context, o DropOptions) (report DropReport, err error) {
 		return report, fmt.Errorf("%w: %d claims, %d weeks, %d scopes: give a claim or more, 2 weeks or more, and a scope or more",
 			ErrUsage, o.N, o.Weeks, o.Scopes)
 	}
-	src, err := newSource(o.Seed, UUIDv4, o.Scopes, o.Weeks)
+	src, err := newSource(o.Seed, traffic.UUIDv4, o.Scopes, o.Weeks)
 	if err != nil {
 		return report, err
 	}
@@ -107,7 +108,7 @@ func Drop(ctx context.Context, o DropOptions) (report DropReport, err error) {
 type dropping struct {
 	DropOptions
 	ctx    context.Context
-	source source
+	source traffic.Source
 	dir    string
 	report *DropReport
 
@@ -124,7 +125,7 @@ func (d *dropping) fill() error {
 	o := &feeding{source: d.source, stage: "fill", n: d.N, batch: fillBatch, callers: 1, progress: d.Progress}
 	j := newJudged()
 	for range 3 {
-		e, err := openEngine(d.Store, d.dir, tuning{}, d.source.options())
+		e, err := openEngine(d.Store, d.dir, tuning{}, d.source.Options())
 		if err != nil {
 			return err
 		}
@@ -145,7 +146,7 @@ func (d *dropping) fill() error {
 // during returns an event that is claimed during the drop, in the current week and a scope of its
 // own.
 func (d *dropping) during(caller uint64, n uint64) engine.Event {
-	ev, _ := d.source.event(1<<60|caller<<45|n, nil)
+	ev, _ := d.source.Event(1<<60|caller<<45|n, nil)
 	ev.Scope, ev.Time = duringScope, d.source.Latest.Start()
 	return ev
 }
@@ -153,7 +154,7 @@ func (d *dropping) during(caller uint64, n uint64) engine.Event {
 const duringScope = "during"
 
 func (d *dropping) measure() (err error) {
-	if d.e, err = openEngine(d.Store, d.dir, tuning{}, d.source.options()); err != nil {
+	if d.e, err = openEngine(d.Store, d.dir, tuning{}, d.source.Options()); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.e.Close()) }()
@@ -264,7 +265,7 @@ func (d *dropping) late() error {
 	late.Time = week.Start()
 	asked := []engine.Event{late}
 	for n := range uint64(d.N) {
-		if ev, _ := d.source.event(n, nil); week.Contains(ev.Time) {
+		if ev, _ := d.source.Event(n, nil); week.Contains(ev.Time) {
 			asked = append(asked, ev)
 			break
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -19,12 +20,12 @@ import (
 // generated in portions, while the clock of the measurement is stopped; callers take batches of them
 // in order.
 type feeding struct {
-	source
+	source            traffic.Source
 	stage             string
 	n, batch, callers int
 	inFlight          int     // batches of each caller that are started and not yet waited for; 0 = 1
 	repeats           float64 // share of the events
-	repeated          Repeats
+	repeated          traffic.Repeats
 	progress          Progress
 }
 
@@ -59,7 +60,7 @@ func (f *fed) perS() float64 {
 // feed prepares each portion, also while the clock is stopped, and lets the callers process it in
 // batches: start begins with one, and the func that it returns waits until it is done.
 func feed[T any](ctx context.Context, o *feeding, prepare func([]engine.Event) ([]T, error), start func(batch []T) (wait func() error)) (f fed, err error) {
-	t := traffic{seed: o.Seed, share: o.repeats, repeats: o.repeated}
+	t := traffic.Numbers{Seed: o.source.Seed, Share: o.repeats, Repeats: o.repeated}
 	events := make([]engine.Event, 0, min(portionEvents, o.n))
 	var arena []byte
 	var items []T
@@ -75,7 +76,8 @@ func feed[T any](ctx context.Context, o *feeding, prepare func([]engine.Event) (
 			events, arena = events[:0], arena[:0]
 			for range end - at {
 				var ev engine.Event
-				ev, arena = o.event(t.next(), arena)
+				number, _ := t.Next()
+				ev, arena = o.source.Event(number, arena)
 				events = append(events, ev)
 			}
 			items, err = prepare(events)
@@ -100,7 +102,7 @@ func feed[T any](ctx context.Context, o *feeding, prepare func([]engine.Event) (
 			f.lastTenth += took
 		}
 		f.n += uint64(len(items))
-		f.fresh = t.fresh
+		f.fresh = t.Distinct()
 		o.progress.tell(o.stage, f.n, uint64(o.n))
 	}
 	return f, nil
@@ -189,7 +191,7 @@ func (j *judged) batch(ctx context.Context, start time.Time, wait func(context.C
 	_ = j.calls.RecordValue(min(int64(took), int64(longestCall))) // in range
 	j.claimed += claimed
 	j.duplicate += uint64(len(results)) - claimed
-	return told(results)
+	return decided(results)
 }
 
 // pairLike returns the key and value that the stores of Hapax would write for a claim on ev: the

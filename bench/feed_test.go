@@ -6,11 +6,12 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/engine"
 )
 
 func newFeeding(t *testing.T, n, batch, inFlight int) *feeding {
-	src, err := newSource(1, UUIDv4, 1, 1)
+	src, err := newSource(1, traffic.UUIDv4, 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

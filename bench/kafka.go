@@ -2,9 +2,14 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
+
+	"github.com/hapax-dev/hapax/bench/internal/runner"
+	"github.com/hapax-dev/hapax/bench/internal/topics"
+	"github.com/hapax-dev/hapax/bench/internal/traffic"
 )
 
 // KafkaControl breaks a rule on purpose, so that the checks are seen to detect it.
@@ -104,20 +109,48 @@ func Kafka(ctx context.Context, o KafkaOptions) (report KafkaReport, err error) 
 	if err := o.complete(); err != nil {
 		return report, err
 	}
-	src, err := newSource(o.Seed, UUIDv4, 1, 1)
+	src, err := newSource(o.Seed, traffic.UUIDv4, 1, 1)
 	if err != nil {
 		return report, err
 	}
-	log := &topicLog{source: src, N: o.N, Dup: o.Dup, Accounts: o.Workload.Accounts}
-	err = o.withLog(ctx, o.Brokers, log, o.Partitions, func(dir string, p *produced) error {
-		report.Produced, report.Distinct, report.ProduceSeconds = uint64(o.N), p.distinct, p.took.Seconds()
-		run := kafkaRun{KafkaOptions: o, produced: p, dir: dir, report: &report}
+	log := &traffic.Log{Source: src, N: o.N, Dup: o.Dup, Accounts: o.Workload.Accounts}
+	err = o.withLog(ctx, o.Brokers, log, o.Partitions, func(dir string, topic *topics.Filled) error {
+		report.Produced, report.Distinct, report.ProduceSeconds = uint64(o.N), topic.Distinct, topic.Took.Seconds()
+		run := kafkaRun{KafkaOptions: o, topic: topic, dir: dir, report: &report}
 		if err := run.all(ctx); err != nil {
 			return err
 		}
 		return report.broken(&o)
 	})
 	return report, err
+}
+
+// withLog fills a topic with the log, on brokers or on one inside this process, and calls do with it
+// and the directory of the run's stores. Then it removes the temporary data.
+func (c *Common) withLog(ctx context.Context, seeds []string, log *traffic.Log, parts int, do func(dir string, topic *topics.Filled) error) error {
+	return withBroker(ctx, seeds, c.Dir, func(dir string, b *topics.Broker) (err error) {
+		topic, err := b.Fill(ctx, log, parts, nil, func(sent uint64) { c.Progress.tell("produce", sent, uint64(log.N)) })
+		if err != nil {
+			return err
+		}
+		defer topic.Topic.Remove(&err)
+		return do(dir, topic)
+	})
+}
+
+// withBroker makes the directory of the run's stores, connects to brokers, and calls do with both.
+func withBroker(ctx context.Context, seeds []string, dir string, do func(dir string, b *topics.Broker) error) error {
+	return inPlace(dir, func(dir string) error {
+		b, err := topics.Open(ctx, seeds)
+		if errors.Is(err, topics.ErrAddress) {
+			err = fmt.Errorf("%w: %w", ErrUsage, err)
+		}
+		if err != nil {
+			return err
+		}
+		defer b.Close()
+		return do(dir, b)
+	})
 }
 
 func (o *KafkaOptions) complete() error {
@@ -128,8 +161,8 @@ func (o *KafkaOptions) complete() error {
 		return fmt.Errorf("%w: a share of repeats of %v: give one from 0 to below 1", ErrUsage, o.Dup)
 	case o.Control != "" && (o.Mode != Work || o.Kills == 0):
 		return fmt.Errorf("%w: control %s is for mode %s, with kills", ErrUsage, o.Control, Work)
-	case float64(o.N)*(1-o.Dup) < float64(o.Kills)*leastPerKill:
-		return fmt.Errorf("%w: %d records for %d kills: give %d new events for each kill", ErrUsage, o.N, o.Kills, leastPerKill)
+	case float64(o.N)*(1-o.Dup) < float64(o.Kills)*runner.LeastPerKill:
+		return fmt.Errorf("%w: %d records for %d kills: give %d new events for each kill", ErrUsage, o.N, o.Kills, runner.LeastPerKill)
 	case o.SlowSync < 0 || o.SlowSync > 0 && (o.Kills > 0 || o.Store == Bolt):
 		return fmt.Errorf("%w: syncs that take %v longer: give a duration from 0, store %s, and no kills", ErrUsage, o.SlowSync, Pebble)
 	case o.Workload.Slow > 0 && (o.Partitions < 2 || o.Kills > 0):
@@ -143,22 +176,18 @@ func (r *KafkaReport) broken(o *KafkaOptions) error {
 	if r.Lost <= r.AtRisk && r.HandledTwice+r.StateMismatch+r.BalancesWrong == 0 {
 		return nil
 	}
-	again := keepAndReport
-	if o.Control != "" {
-		again = "the control " + string(o.Control) + " breaks the rule on purpose"
-	}
 	first := ""
 	if r.firstWrong != "" {
 		first = " (first " + r.firstWrong + ")"
 	}
 	return fmt.Errorf("%w: %d lost, %d of them at risk, %d handled twice, %d state mismatches, %d balances wrong%s: %s",
-		ErrNotHeld, r.Lost, r.AtRisk, r.HandledTwice, r.StateMismatch, r.BalancesWrong, first, again)
+		ErrNotHeld, r.Lost, r.AtRisk, r.HandledTwice, r.StateMismatch, r.BalancesWrong, first, remedy(string(o.Control)))
 }
 
 // kafkaRun is a run of Kafka.
 type kafkaRun struct {
 	KafkaOptions
-	*produced
+	topic  *topics.Filled
 	dir    string
 	report *KafkaReport
 }
@@ -177,15 +206,15 @@ func (k *kafkaRun) all(ctx context.Context) error {
 func (k *kafkaRun) newConsumer(kind consumerKind, dir, group string) *consuming {
 	work := k.Workload
 	work.Slow = 0
-	c := &consuming{produced: k.produced, way: uint64(k.log.N), stage: string(kind), progress: k.Progress, order: consumeOrder{
-		Kind: kind, Workload: work, Seeds: k.broker.seeds, Topic: k.Name, Group: k.group(group), Ends: k.ends, Limit: k.log.limit(),
-		Store: k.Store, Dir: filepath.Join(dir, "store"), Weeks: k.log.options().RetentionWeeks,
+	c := &consuming{topic: k.topic, way: uint64(k.N), stage: string(kind), progress: k.Progress, consumer: consumer{
+		Kind: kind, Workload: work, Seeds: k.topic.Topic.Broker.Seeds, Topic: k.topic.Topic.Name, Group: k.topic.Topic.Group(group), Ends: k.topic.Ends,
+		Limit: k.topic.Log.Limit(), Store: k.Store, Dir: filepath.Join(dir, "store"), Weeks: k.topic.Log.Source.Options().RetentionWeeks,
 	}}
 	switch kind {
 	case adapterOwn, adapterWork:
-		c.way = k.distinct
+		c.way = k.topic.Distinct
 	case engineAlone:
-		c.order.Log = *k.log
+		c.consumer.Log = *k.topic.Log
 	}
 	return c
 }
@@ -197,10 +226,10 @@ func (k *kafkaRun) consume(ctx context.Context) error {
 		kind = offsetFirst
 	}
 	c := k.newConsumer(kind, k.dir, kind.name())
-	c.stage, c.kills = "consume", drawKills(c.way, k.Kills, k.Control == "")
+	c.stage, c.kills = "consume", runner.DrawKills(c.way, k.Kills, k.Control == "")
 	if k.Control == OffsetFirst { // each kill comes between the offset's commit and the batch's
 		for i := range c.kills {
-			c.kills[i].Wait = c.kills[i].Here - 1
+			c.kills[i].Gate.Wait = c.kills[i].Gate.Here - 1
 		}
 	}
 	return k.follow(ctx, c)
@@ -217,9 +246,10 @@ func (k *kafkaRun) follow(ctx context.Context, c *consuming) error {
 	if err != nil {
 		return err
 	}
-	o, err := c.count(ctx)
-	r.Handled, r.HandledTwice, r.Lost = o.handled, o.twice, less(r.Distinct, o.handled)
-	r.StateMismatch, r.BalancesWrong, r.firstWrong = o.mismatches, o.balancesWrong, o.first
+	err = c.check(ctx)
+	l := c.ledger
+	r.Handled, r.HandledTwice = l.done()
+	r.Lost, r.StateMismatch, r.BalancesWrong, r.firstWrong = less(r.Distinct, r.Handled), l.mismatches, l.balancesWrong, l.first
 	return err
 }
 
@@ -228,7 +258,7 @@ const rateRounds = 3
 
 // rates measures the rates: the median of each over the rounds.
 func (k *kafkaRun) rates(ctx context.Context) error {
-	all, others := sum(k.ends), sum(k.ends[1:])
+	all, others := sum(k.topic.Ends), sum(k.topic.Ends[1:])
 	timed := func(records uint64, m func(dir string) (measurement, error), right func(m measurement) error) *timing {
 		return &timing{take: func(dir string) (float64, error) {
 			m, err := m(dir)
@@ -245,10 +275,10 @@ func (k *kafkaRun) rates(ctx context.Context) error {
 		return fmt.Errorf("a plain loop has read %d of %d records: give brokers that keep them all", m.Handled, all)
 	})
 	once := func(m measurement) error {
-		if m.Handled == k.distinct && m.Claims == k.distinct {
+		if m.Handled == k.topic.Distinct && m.Claims == k.topic.Distinct {
 			return nil
 		}
-		return fmt.Errorf("%w: of %d distinct events %d were handled and %d are claimed: report it with the command line", ErrNotHeld, k.distinct, m.Handled, m.Claims)
+		return fmt.Errorf("%w: of %d distinct events %d were handled and %d are claimed: report it with the command line", ErrNotHeld, k.topic.Distinct, m.Handled, m.Claims)
 	}
 	claims := timed(all, func(dir string) (measurement, error) { return k.timed(ctx, engineAlone, dir) }, once)
 	var cpu []float64
@@ -260,7 +290,7 @@ func (k *kafkaRun) rates(ctx context.Context) error {
 	timings := []*timing{raw, claims, ours}
 	beside := timed(others, func(dir string) (measurement, error) { // until all partitions but the slow one are at their ends
 		c := k.newTimed(consumerKind(k.Mode), dir, "-slow")
-		c.order.Workload.Slow = k.Workload.Slow
+		c.consumer.Workload.Slow = k.Workload.Slow
 		err := c.run(ctx)
 		return c.measured, err
 	}, func(measurement) error { return nil })
@@ -269,7 +299,7 @@ func (k *kafkaRun) rates(ctx context.Context) error {
 	}
 	slowSync := timed(all, func(dir string) (measurement, error) {
 		c := k.newTimed(consumerKind(k.Mode), dir, "-slow-sync")
-		c.order.SlowSync = k.SlowSync
+		c.consumer.SlowSync = k.SlowSync
 		err := c.run(ctx)
 		return c.measured, err
 	}, once)
@@ -298,7 +328,7 @@ func (k *kafkaRun) rates(ctx context.Context) error {
 // newTimed returns a consumer that is measured, in a group of its own.
 func (k *kafkaRun) newTimed(kind consumerKind, dir, suffix string) *consuming {
 	c := k.newConsumer(kind, dir, kind.name()+"-"+filepath.Base(dir)+suffix)
-	c.way, c.order.Measure = uint64(k.N), true
+	c.way, c.consumer.Measure = uint64(k.N), true
 	return c
 }
 

@@ -7,6 +7,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/hapax-dev/hapax/bench/internal/topics"
+	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
@@ -27,14 +29,14 @@ func crooked(t *testing.T, mode Mode, again bool, do func(k *kafkaRun) error) *K
 	log.Dup = 0.2
 	r := &KafkaReport{}
 	run := Common{Dir: filepath.Join(t.TempDir(), "run")}
-	err := run.withLog(t.Context(), nil, log, 1, func(dir string, p *produced) error {
+	err := run.withLog(t.Context(), nil, log, 1, func(dir string, p *topics.Filled) error {
 		if again {
 			sendAgain(t, p)
 		}
-		r.Distinct = p.distinct
-		k := &kafkaRun{KafkaOptions: KafkaOptions{N: log.N, Partitions: 1, Mode: mode}, produced: p, dir: dir, report: r}
-		plant(t, &k.newConsumer(adapterWork, dir, "plant").order, func(tx *engine.Tx) error {
-			_, err := tx.TryClaim(log.event(lostEvent, nil))
+		r.Distinct = p.Distinct
+		k := &kafkaRun{KafkaOptions: KafkaOptions{N: log.N, Partitions: 1, Mode: mode}, topic: p, dir: dir, report: r}
+		plant(t, &k.newConsumer(adapterWork, dir, "plant").consumer, func(tx *engine.Tx) error {
+			_, err := tx.TryClaim(eventOfLog(log, lostEvent))
 			return err
 		})
 		return do(k)
@@ -45,23 +47,22 @@ func crooked(t *testing.T, mode Mode, again bool, do func(k *kafkaRun) error) *K
 	return r
 }
 
-func sendAgain(t *testing.T, p *produced) {
+func sendAgain(t *testing.T, p *topics.Filled) {
 	t.Helper()
-	seq := p.log.begin()
+	seq := p.Log.Begin()
 	var rec *kgo.Record
-	for seq.events() <= twiceEvent {
-		rec = seq.record()
+	for seq.Distinct() <= twiceEvent {
+		rec = seq.Record(p.Topic.Name)
 	}
-	rec.Topic = p.Name
 	for i := range rec.Headers {
-		if rec.Headers[i].Key == timeHeader {
-			rec.Headers[i].Value = p.log.event(twiceEvent, nil).Time.AddDate(0, 0, -7).AppendFormat(nil, "2006-01-02T15:04:05Z07:00")
+		if rec.Headers[i].Key == traffic.TimeHeader {
+			rec.Headers[i].Value = eventOfLog(p.Log, twiceEvent).Time.AddDate(0, 0, -7).AppendFormat(nil, "2006-01-02T15:04:05Z07:00")
 		}
 	}
-	if err := p.broker.client.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
+	if err := p.Topic.Broker.Client.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
-	p.ends[0]++
+	p.Ends[0]++
 }
 
 // wantBooks checks what a report counts, and whether it says that it does not hold.
@@ -155,14 +156,14 @@ func TestRatesAreOfRunsThatHandleEachEventOnce(t *testing.T) {
 func TestBooksOfTheDemo(t *testing.T) {
 	t.Parallel()
 	crooked(t, Work, true, func(k *kafkaRun) error {
-		d := demonstration{kafkaRun: *k}
-		table := DemoTable{Distinct: k.distinct}
+		d := demonstration{run: *k, tell: func(string) {}}
+		table := DemoTable{Distinct: k.topic.Distinct}
 		if _, err := d.consumer(t.Context(), adapterWork, &table); !errors.Is(err, ErrNotHeld) {
 			t.Errorf("a mismatch is told as %v", err)
 		}
 		wantTable(t, adapterWork, &table, 1, 1)
-		for kind, twice := range map[consumerKind]uint64{memorySet: 0, atLeastOnce: repeated(k.log)} {
-			table := DemoTable{Distinct: k.distinct + 1} // one is not in the topic
+		for kind, twice := range map[consumerKind]uint64{memorySet: 0, atLeastOnce: repeated(k.topic.Log)} {
+			table := DemoTable{Distinct: k.topic.Distinct + 1} // one is not in the topic
 			if _, err := d.consumer(t.Context(), kind, &table); err != nil {
 				t.Error(err)
 			}
@@ -185,12 +186,12 @@ func wantTable(t *testing.T, kind consumerKind, d *DemoTable, lost, twice uint64
 }
 
 // repeated is how many events are in the log more than once, or are twiceEvent.
-func repeated(log *topicLog) (events uint64) {
-	times := make([]int, log.limit())
+func repeated(log *traffic.Log) (events uint64) {
+	times := make([]int, log.Limit())
 	times[twiceEvent]++
-	seq := log.begin()
+	seq := log.Begin()
 	for range log.N {
-		n, _ := seq.next()
+		n, _ := seq.Next()
 		times[n]++
 	}
 	for _, n := range times {

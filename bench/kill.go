@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hapax-dev/hapax/bench/internal/runner"
+	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/engine"
 )
 
@@ -53,16 +54,16 @@ func Kill(ctx context.Context, o KillOptions) (report KillReport, err error) {
 	if o.Kills < 1 || o.Kills > maxKills {
 		return report, fmt.Errorf("%w: %d kills: give 1 to %d", ErrUsage, o.Kills, maxKills)
 	}
-	src, err := newSource(o.Seed, UUIDv4, 2, 2)
+	src, err := newSource(o.Seed, traffic.UUIDv4, 2, 2)
 	if err != nil {
 		return report, err
 	}
-	log := topicLog{source: src, N: min((o.Kills+1)*killEvents, mostKillEvents), Dup: killRepeats, Recent: killRecent}
-	run := killing{KillOptions: o, books: newBooks(&log, killParts), report: &report}
-	if err := inPlace(o.Dir, func(dir string) error { run.dir = dir; return run.all(ctx) }); err != nil {
+	log := &traffic.Log{Source: src, N: min((o.Kills+1)*killEvents, mostKillEvents), Dup: killRepeats, Recent: killRecent}
+	run := killing{KillOptions: o, run: newClaimRun(&o.Common, log, killParts), report: &report}
+	if err := inPlace(o.Dir, func(dir string) error { run.run.worker.Dir = dir; return run.all(ctx) }); err != nil {
 		return report, err
 	}
-	return report, report.broken(run.books)
+	return report, report.broken(run.run.ledger.first)
 }
 
 const (
@@ -74,43 +75,38 @@ const (
 	maxKills       = 100_000
 )
 
-func (r *KillReport) broken(b *books) error {
+func (r *KillReport) broken(first string) error {
 	if r.Lost+r.ClaimedTwice+r.StateMismatch == 0 {
 		return nil
 	}
 	return fmt.Errorf("%w: %d lost, %d claimed twice, %d state mismatches (first %s): %s",
-		ErrNotHeld, r.Lost, r.ClaimedTwice, r.StateMismatch, b.first, keepAndReport)
+		ErrNotHeld, r.Lost, r.ClaimedTwice, r.StateMismatch, first, keepAndReport)
 }
 
 // killing is a run of Kill.
 type killing struct {
 	KillOptions
-	books  *books
+	run    *claimRun
 	report *KillReport
-	dir    string
 }
 
 func (k *killing) all(ctx context.Context) error {
-	b, r := k.books, k.report
-	l := lives{kills: make([]kill, k.Kills), hear: b.hear(), end: true}
-	for i := range l.kills {
-		l.kills[i] = k.draw(i)
+	r := k.report
+	kills := make([]runner.Kill, k.Kills)
+	for i := range kills {
+		kills[i] = k.draw(i)
 	}
+	k.run.worker.Mode, k.run.worker.Fault = k.Mode, k.fault
 	ready := true
-	l.hear["from"] = hears(func(uint64) error {
-		ready = true
-		return nil
-	})
-	l.worker = func(next kill) worker {
+	killed, err := k.run.lives(ctx, kills, func(killed int) {
 		if !ready {
 			r.Early++
 		}
 		ready = false
-		k.Progress.tell("kill", uint64(l.killed), uint64(k.Kills))
-		return &claimWorker{Store: k.Store, Dir: k.dir, Mode: k.Mode, Log: *b.log, From: b.told, Fault: k.fault, gateOrder: next.gateOrder}
-	}
-	err := l.run(ctx)
-	r.Kills, r.Acked, r.Sent, r.ClaimedTwice = l.killed, b.acked, b.sent, b.twice
+		k.Progress.tell("kill", uint64(killed), uint64(k.Kills))
+	}, func() { ready = true })
+	r.Kills, r.Acked, r.Sent = killed, k.run.ledger.acked, k.run.sent
+	_, r.ClaimedTwice = k.run.ledger.doneTold()
 	if err != nil {
 		return err
 	}
@@ -123,35 +119,33 @@ const checkAhead = 2 * maxChunk
 
 // check opens the store of the last process and compares it with the parent's records.
 func (k *killing) check(ctx context.Context) (err error) {
-	b, r := k.books, k.report
-	e, err := openEngine(k.Store, k.dir, tuning{}, b.log.options())
+	run, l, r := k.run, k.run.ledger, k.report
+	e, err := run.open()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	ends := slices.Clone(b.told)
-	l := ledger{e: e, log: b.log, progress: k.Progress}
+	ends := slices.Clone(run.worker.From)
 	if k.Mode == Work {
-		l.state = &expected{topic: b.log.Topic, group: killGroup, ends: b.told, open: true}
+		l.state = &expected{topic: traffic.Topic, group: killGroup, ends: run.worker.From, open: true}
 		for p := range ends {
-			o, _, err := e.Offset(ctx, killPosition(b.log, p))
+			o, _, err := e.Offset(ctx, killPosition(p))
 			if err != nil {
 				return err
 			}
 			ends[p] = max(ends[p], uint64(o.Next))
 		}
 	}
-	l.must = b.below(ends)
-	l.limit = min((slices.Max(ends)+checkAhead)*killParts, uint64(b.log.N))
-	if err := l.check(ctx); err != nil {
+	l.must = run.below(ends)
+	l.limit = min((slices.Max(ends)+checkAhead)*killParts, l.limit)
+	if err := l.check(ctx, e); err != nil {
 		return err
 	}
-	if _, twice := handled(l.counts); twice > 0 {
+	if twice := atLeast(l.counts, 2); twice > 0 {
 		l.wrong("%d events are counted twice", twice)
 	}
-	b.first = cmp.Or(b.first, l.first)
 	r.Lost, r.StateMismatch = l.lost, l.mismatches
-	again, err := claimAgain(ctx, e, b, ends)
+	again, err := claimAgain(ctx, e, &run.deal, ends)
 	if r.ClaimedTwice += less(again, l.lost); err != nil { // a lost event is claimed as new
 		return err
 	}
@@ -164,11 +158,14 @@ func (k *killing) check(ctx context.Context) (err error) {
 
 // claimAgain claims the events before the ends of the partitions once more, and returns how many of
 // them got the verdict claimed.
-func claimAgain(ctx context.Context, e *opened, b *books, ends []uint64) (claimed uint64, err error) {
+func claimAgain(ctx context.Context, e *opened, deal *traffic.Deal, ends []uint64) (claimed uint64, err error) {
 	for p, end := range ends {
 		for at := uint64(0); at < end; at += fillBatch {
-			_, events := b.deal.events(p, at, min(fillBatch, end-at))
+			_, events := deal.Events(p, at, min(fillBatch, end-at))
 			results, err := e.TryClaimBatch(ctx, events)
+			if err == nil {
+				err = decided(results)
+			}
 			if err != nil {
 				return claimed, err
 			}
@@ -176,9 +173,6 @@ func claimAgain(ctx context.Context, e *opened, b *books, ends []uint64) (claime
 				if results[i].Verdict == engine.Claimed {
 					claimed++
 				}
-			}
-			if err := told(results); err != nil {
-				return claimed, err
 			}
 		}
 	}
@@ -188,82 +182,90 @@ func claimAgain(ctx context.Context, e *opened, b *books, ends []uint64) (claime
 // draw plans the kill of a process: at a time after its start, which may be before its store is
 // open; or some time after a number of verdicts, 0 for right after the store was checked. Every
 // other process claims for a while.
-func (k *killing) draw(life int) kill {
-	plan := never
+func (k *killing) draw(life int) runner.Kill {
+	plan := runner.Never
 	switch draw := rand.IntN(4); {
 	case life%2 == 0 || draw == 0:
-		if plan.Here, plan.after = 600+rand.Uint64N(3000), rand.N(5*time.Millisecond); k.brief {
-			plan.Here /= 10
+		if plan.Gate.Here, plan.After = 600+rand.Uint64N(3000), rand.N(5*time.Millisecond); k.brief {
+			plan.Gate.Here /= 10
 		}
 	case draw == 1:
-		plan.Here, plan.after = 0, rand.N(10*time.Millisecond)
+		plan.Gate.Here, plan.After = 0, rand.N(10*time.Millisecond)
 	default:
-		plan.early = 1 + rand.N(150*time.Millisecond)
+		plan.Early = 1 + rand.N(150*time.Millisecond)
 	}
 	return plan
 }
 
-// Books are the records of the parent of claim workers: all that the processes had reported when
-// they were dead.
-type books struct {
-	log  *topicLog
-	deal dealt
-	told []uint64 // by partition: all events before it were acknowledged, or committed
+// A claimRun is a run of claim workers, one after the other on the same store, with the parent's
+// records of what they have told.
+type claimRun struct {
+	worker claimWorker // without its gate. All events of a partition before its From were acknowledged
+	deal   traffic.Deal
+	ledger *ledger
 
-	// by event: 0 = no verdict was acknowledged, otherwise 1 more than the number of verdicts
-	// claimed
-	claims        []uint8
-	acked, twice  uint64 // events
+	goal uint64 // acknowledged events, for the progress; 0: it is not reported
+
 	sent, claimed uint64 // verdicts
-	first         string // the errors found
 }
 
-func newBooks(log *topicLog, parts int) *books {
-	return &books{log: log, deal: log.deal(parts), told: make([]uint64, parts), claims: make([]uint8, log.N)}
+func newClaimRun(o *Common, log *traffic.Log, parts int) *claimRun {
+	return &claimRun{worker: claimWorker{Store: o.Store, Log: *log, From: make([]uint64, parts)}, deal: log.Deal(parts), ledger: newLedger(log, o.Progress)}
 }
 
-// hear records the reports of claim workers.
-func (b *books) hear() map[string]hearing {
-	return map[string]hearing{"ack": hears(b.acknowledged)}
+func (r *claimRun) open() (*opened, error) {
+	return openEngine(r.worker.Store, r.worker.Dir, tuning{}, r.worker.Log.Source.Options())
+}
+
+// lives runs and kills the workers. begins is called before each of them, and ready when its store
+// is open.
+func (r *claimRun) lives(ctx context.Context, kills []runner.Kill, begins func(killed int), ready func()) (killed int, err error) {
+	l := runner.Lives{Kills: kills, End: true, Silence: runner.MaxSilence}
+	l.Hear = map[string]runner.Hearing{
+		"ack":  runner.Hears(r.acknowledged),
+		"from": runner.Hears(func(uint64) error { ready(); return nil }),
+	}
+	l.Next = func(k runner.Kill) runner.Work {
+		begins(l.Killed)
+		next := r.worker
+		next.Gate = k.Gate
+		return &next
+	}
+	err = l.Run(ctx)
+	return l.Killed, err
 }
 
 // acknowledged records verdicts.
-func (b *books) acknowledged(r reached) error {
-	next := r.At + uint64(len(r.Verdicts))
-	if r.Partition < 0 || r.Partition >= len(b.told) || next < r.At || next > b.deal.ends {
+func (r *claimRun) acknowledged(a reached) error {
+	from, next := r.worker.From, a.At+uint64(len(a.Verdicts))
+	if a.Partition < 0 || a.Partition >= len(from) || next < a.At || next > r.deal.Ends {
 		return errors.New("there are no such events")
 	}
-	for i, verdict := range r.Verdicts {
-		at := r.At + uint64(i)
-		n := b.deal.number(r.Partition, at)
-		if b.claims[n] == 0 {
-			b.claims[n] = 1
-			b.acked++
-		}
-		switch verdict {
-		case 'c':
-			b.claimed++
-			if b.claims[n]++; b.claims[n] == 3 {
-				b.twice++
-				b.first = cmp.Or(b.first, fmt.Sprintf("claimed twice: event %d of partition %d", at, r.Partition))
-			}
-			b.claims[n] = min(b.claims[n], 3)
-		case 'd':
-		default:
+	for i, verdict := range a.Verdicts {
+		if verdict != 'c' && verdict != 'd' {
 			return errors.New("there is no such verdict")
 		}
+		if err := r.ledger.tell(r.deal.Number(a.Partition, a.At+uint64(i)), verdict == 'c'); err != nil {
+			return err
+		}
+		if verdict == 'c' {
+			r.claimed++
+		}
 	}
-	b.sent += uint64(len(r.Verdicts))
-	b.told[r.Partition] = max(b.told[r.Partition], next)
+	if r.goal > 0 {
+		r.ledger.progress.tell("claim", r.ledger.acked, r.goal)
+	}
+	r.sent += uint64(len(a.Verdicts))
+	from[a.Partition] = max(from[a.Partition], next)
 	return nil
 }
 
 // below marks the events before the ends of the partitions.
-func (b *books) below(ends []uint64) []bool {
-	marked := make([]bool, b.log.N)
+func (r *claimRun) below(ends []uint64) []bool {
+	marked := make([]bool, r.worker.Log.N)
 	for p, end := range ends {
 		for at := range end {
-			marked[b.deal.number(p, at)] = true
+			marked[r.deal.Number(p, at)] = true
 		}
 	}
 	return marked

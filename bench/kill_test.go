@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hapax-dev/hapax/bench/internal/runner"
 	"github.com/hapax-dev/hapax/engine"
 )
 
@@ -56,30 +57,30 @@ func TestBooksNoticeABrokenRule(t *testing.T) {
 }
 
 func TestBooks(t *testing.T) {
-	log := wholeLog(t, 8)
-	b := newBooks(log, 1)
-	l := lives{hear: b.hear()}
-	say := func(value string) error { return l.heard(never, "ack", []byte(value)) }
+	r := newClaimRun(&Common{}, wholeLog(t, 8), 1)
+	hear := runner.Hears(r.acknowledged)
+	say := func(value string) error { return hear([]byte(value)) }
 	for _, verdict := range []string{"c", "d"} {
 		if err := say(`{"Partition":0,"At":0,"Verdicts":"` + verdict + `"}`); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if b.acked != 1 || b.twice != 0 || b.told[0] != 1 || b.sent != 2 || b.claimed != 1 {
-		t.Errorf("%+v", b)
+	_, twice := r.ledger.done()
+	if r.ledger.acked != 1 || twice != 0 || r.worker.From[0] != 1 || r.sent != 2 || r.claimed != 1 {
+		t.Errorf("%+v", r)
 	}
 	for range 3 {
 		if err := say(`{"Partition":0,"At":0,"Verdicts":"c"}`); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if b.twice != 1 || b.acked != 1 || b.first == "" {
-		t.Errorf("%+v", b)
+	if _, twice = r.ledger.done(); twice != 1 || r.ledger.acked != 1 || r.ledger.first == "" {
+		t.Errorf("%d twice, %+v", twice, r)
 	}
-	if err := say(`{"Partition":0,"At":4,"Verdicts":"dd"}`); err != nil || b.told[0] != 6 || b.acked != 3 {
-		t.Errorf("%d were told, %d acknowledged, %v", b.told[0], b.acked, err)
+	if err := say(`{"Partition":0,"At":4,"Verdicts":"dd"}`); err != nil || r.worker.From[0] != 6 || r.ledger.acked != 3 {
+		t.Errorf("%d were told, %d acknowledged, %v", r.worker.From[0], r.ledger.acked, err)
 	}
-	if below := b.below(b.told); below[7] || below[6] || !below[5] || !below[3] {
+	if below := r.below(r.worker.From); below[7] || below[6] || !below[5] || !below[3] {
 		t.Errorf("%v is before the end of the partition", below)
 	}
 	for _, value := range []string{
@@ -90,17 +91,14 @@ func TestBooks(t *testing.T) {
 			t.Errorf("%q was taken", value)
 		}
 	}
-	if err := l.heard(never, "what", []byte("0")); err == nil {
-		t.Error("an unknown word was taken")
-	}
 }
 
 func TestWhatIsClaimedAgainWasNotThere(t *testing.T) {
 	log := wholeLog(t, 8)
-	o := consumeOrder{Dir: filepath.Join(t.TempDir(), "store"), Weeks: 2}
+	o := consumer{Dir: filepath.Join(t.TempDir(), "store"), Weeks: 2}
 	plant(t, &o, func(tx *engine.Tx) error {
 		for _, n := range []uint64{0, 1, 3, 4, 5} {
-			if _, err := tx.TryClaim(log.event(n, nil)); err != nil {
+			if _, err := tx.TryClaim(eventOfLog(log, n)); err != nil {
 				return err
 			}
 		}
@@ -111,45 +109,8 @@ func TestWhatIsClaimedAgainWasNotThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	b := newBooks(log, 2)
-	if n, err := claimAgain(t.Context(), e, b, []uint64{3, 2}); n != 1 || err != nil { // 0, 2 and 4; 1 and 3
+	deal := log.Deal(2)
+	if n, err := claimAgain(t.Context(), e, &deal, []uint64{3, 2}); n != 1 || err != nil { // 0, 2 and 4; 1 and 3
 		t.Errorf("%d are claimed, %v; want event 2 alone", n, err)
-	}
-}
-
-func TestDealtLogRepeatsEarlierEventsOnly(t *testing.T) {
-	log := wholeLog(t, 40_000)
-	log.Dup, log.Recent = killRepeats, killRecent
-	d := log.deal(killParts)
-	var fresh, near, repeats uint64
-	for i := range uint64(log.N) {
-		n := d.number(int(i%killParts), i/killParts)
-		switch {
-		case n == fresh:
-			fresh++
-			continue
-		case n > fresh:
-			t.Fatalf("record %d is event %d of %d", i, n, fresh)
-		case fresh-n <= killRecent:
-			near++
-		}
-		repeats++
-	}
-	if repeats < 7200 || repeats > 8800 || near < repeats/3 || near > repeats*2/3 {
-		t.Errorf("%d of %d are repeats, %d of recent events", repeats, log.N, near)
-	}
-	log.Dup = 0
-	if d := log.deal(killParts); d.number(2, 5) != 22 || d.ends != 10_000 {
-		t.Errorf("without repeats: event %d, %d of a partition", d.number(2, 5), d.ends)
-	}
-}
-
-func TestKilledProcessIsHeardToItsLastWholeLine(t *testing.T) {
-	advance, line, err := wholeLines([]byte("ack 0 0 c\nack 0 1"), true)
-	if advance != 10 || string(line) != "ack 0 0 c" || err != nil {
-		t.Errorf("%d %q %v", advance, line, err)
-	}
-	if advance, line, err = wholeLines([]byte("ack 0 1"), true); advance != 7 || line != nil || err != nil {
-		t.Errorf("%d %q %v", advance, line, err)
 	}
 }

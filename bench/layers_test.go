@@ -70,9 +70,8 @@ func TestLedgerOfAnswers(t *testing.T) {
 		"two runs, same answer":  {[]answer{{body: []byte("a"), executed: true}, {body: []byte("a"), executed: true}}, 0, true},
 		"two runs, one replayed": {[]answer{{body: []byte("a"), executed: true}, {body: []byte("b")}}, 0, true},
 	} {
-		var l layersLedger
+		l := newClientsLedger(1)
 		var r LayersReport
-		l.begin(1)
 		for _, a := range tt.answers {
 			l.answered(0, a.body, !a.executed, &r)
 		}

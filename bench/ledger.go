@@ -2,32 +2,40 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A ledger compares a store's contents for the events of a log with the expected ones: claims,
-// counters, and for each partition the offset. All of them have to agree.
+// A ledger is the parent's record of a run. It counts what the processes have told of each event,
+// and compares the store that they leave with what has to be there: claims, counters, balances, and
+// for each partition the offset. All of them have to agree.
 type ledger struct {
-	e        *opened
-	log      *topicLog
+	log      *traffic.Log
 	limit    uint64 // events with smaller numbers are checked
 	progress Progress
 
-	// State is the expected business state and offsets; nil: there are none, and only the events
+	// told is 0 for an event of which nothing was told, otherwise 1 more than how often it was
+	// claimed, or its handler has begun; at most 3.
+	told  []uint8
+	acked uint64 // events that were told
+
+	// state is the expected business state and offsets; nil: there are none, and only the events
 	// that must be claimed are checked.
 	state *expected
 	must  []bool    // by event: its claim must exist; nil: none must
 	work  *Workload // nil: no balances
 
-	counts []uint32 // by event: how often the state counts it
-	where  []int32  // the last partition that has counted it
+	counts []uint8 // by event: how often the state counts it
+	where  []int32 // the last partition that has counted it
 
 	mu    sync.Mutex       // guards what follows
 	truth map[string]int64 // the balances of the accounts according to the claims
@@ -47,6 +55,49 @@ type expected struct {
 	open  bool     // or a later one
 }
 
+func newLedger(log *traffic.Log, progress Progress) *ledger {
+	return &ledger{log: log, limit: log.Limit(), progress: progress, told: make([]uint8, log.N)}
+}
+
+// tell records what a process has told of an event: that it was claimed or its handler begins, or
+// that it was claimed before.
+func (l *ledger) tell(number uint64, claimed bool) error {
+	if number >= uint64(len(l.told)) {
+		return errors.New("there is no such event")
+	}
+	if l.told[number] == 0 {
+		l.told[number] = 1
+		l.acked++
+	}
+	if claimed {
+		l.told[number] = min(l.told[number]+1, 3)
+		if l.told[number] == 3 {
+			l.note("claimed twice: event %d", number)
+		}
+	}
+	return nil
+}
+
+// done counts the events that were handled, and those that were handled more than once: according to
+// the store, if it has a state, otherwise to the processes.
+func (l *ledger) done() (handled, twice uint64) {
+	if l.state != nil {
+		return atLeast(l.counts, 1), atLeast(l.counts, 2)
+	}
+	return l.doneTold()
+}
+
+func (l *ledger) doneTold() (handled, twice uint64) { return atLeast(l.told, 2), atLeast(l.told, 3) }
+
+func atLeast(counts []uint8, least uint8) (n uint64) {
+	for _, count := range counts {
+		if count >= least {
+			n++
+		}
+	}
+	return n
+}
+
 // claimStep claims are looked up in the order of their keys, which saves reads of the store; each
 // lookStep of them is reported as progress.
 const (
@@ -54,47 +105,34 @@ const (
 	claimStep = 1 << 16
 )
 
-// check compares all data. Nothing is claimed meanwhile.
-func (l *ledger) check(ctx context.Context) error {
+// check compares all data of a store. Nothing is claimed meanwhile.
+func (l *ledger) check(ctx context.Context, e *opened) error {
 	l.truth = make(map[string]int64)
 	if l.state != nil {
-		l.counts, l.where = make([]uint32, l.limit), make([]int32, l.limit)
+		l.counts, l.where = make([]uint8, l.limit), make([]int32, l.limit)
 		for p := range l.state.ends {
-			if err := l.partition(ctx, int32(p)); err != nil {
+			if err := l.partition(ctx, e, int32(p)); err != nil {
 				return err
 			}
 		}
 	}
-	err := l.claims(ctx)
+	err := l.claims(ctx, e)
 	if err == nil && l.work != nil {
-		err = l.balances(ctx)
+		err = l.balances(ctx, e)
 	}
 	return err
 }
 
-// handled counts the events that were handled, and those that were handled more than once.
-func handled(counts []uint32) (once, twice uint64) {
-	for _, n := range counts {
-		if n > 0 {
-			once++
-		}
-		if n > 1 {
-			twice++
-		}
-	}
-	return once, twice
-}
-
 // partition reads the counters of a partition, and compares its offset with its end.
-func (l *ledger) partition(ctx context.Context, p int32) error {
+func (l *ledger) partition(ctx context.Context, e *opened, p int32) error {
 	for from := uint64(0); from < l.limit; from += countersPerKey {
-		counters, err := readCounters(l.reader(ctx), p, from)
+		counters, err := readCounters(e.reader(ctx), p, from)
 		if err != nil {
 			return err
 		}
 		for i, count := range counters {
 			if number := from + uint64(i); count > 0 && number < l.limit {
-				l.counts[number] += uint32(count)
+				l.counts[number] = uint8(min(int(l.counts[number])+int(count), 255))
 				l.where[number] = p
 			}
 		}
@@ -102,20 +140,15 @@ func (l *ledger) partition(ctx context.Context, p int32) error {
 	if l.state.group == "" {
 		return nil
 	}
-	o, _, err := l.e.Offset(ctx, engine.Position{Group: l.state.group, Topic: l.state.topic, Partition: p})
+	o, _, err := e.Offset(ctx, engine.Position{Group: l.state.group, Topic: l.state.topic, Partition: p})
 	if next, end := uint64(o.Next), l.state.ends[p]; err == nil && (next < end || next > end && !l.state.open) {
 		l.wrong("partition %d: the next offset is %d, its end %d", p, next, end)
 	}
 	return err
 }
 
-// reader reads keys of a store that nothing changes.
-func (l *ledger) reader(ctx context.Context) reader {
-	return func(key []byte) ([]byte, bool, error) { return l.e.Get(ctx, key) }
-}
-
 // claims looks claims up, with a goroutine for each processor.
-func (l *ledger) claims(ctx context.Context) error {
+func (l *ledger) claims(ctx context.Context, e *opened) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	steps := make(chan []uint64)
@@ -123,14 +156,14 @@ func (l *ledger) claims(ctx context.Context) error {
 	for range runtime.GOMAXPROCS(0) {
 		all.Go(func() {
 			for step := range steps {
-				if err := l.lookUp(ctx, step); err != nil {
+				if err := l.lookUp(ctx, e, step); err != nil {
 					cancel(err)
 				}
 			}
 		})
 	}
 	var step []uint64
-	err := l.log.each(func(number uint64) error {
+	err := l.log.Each(func(number uint64) error {
 		if number >= l.limit || l.state == nil && !l.must[number] {
 			return nil
 		}
@@ -150,11 +183,10 @@ func (l *ledger) claims(ctx context.Context) error {
 }
 
 // lookUp looks some claims up, in the order of their keys.
-func (l *ledger) lookUp(ctx context.Context, numbers []uint64) error {
+func (l *ledger) lookUp(ctx context.Context, e *opened, numbers []uint64) error {
 	events := make([]engine.Event, len(numbers))
 	for i, n := range numbers {
-		events[i] = l.log.event(n, make([]byte, 0, 40))
-		events[i].Origin.Offset = int64(n)
+		events[i], _ = l.log.Source.Event(n, make([]byte, 0, 40)) // its origin's offset is the number
 	}
 	slices.SortFunc(events, func(a, b engine.Event) int {
 		if c := a.Time.Compare(b.Time); c != 0 && a.Time.Sub(b.Time).Abs() > time.Hour {
@@ -163,9 +195,11 @@ func (l *ledger) lookUp(ctx context.Context, numbers []uint64) error {
 		return bytes.Compare(a.ID, b.ID)
 	})
 	for i := range events {
-		if err := l.lookOne(ctx, &events[i]); err != nil {
+		rec, found, err := e.Lookup(ctx, events[i].Scope, events[i].ID, events[i].Time)
+		if err != nil {
 			return err
 		}
+		l.claim(uint64(events[i].Origin.Offset), rec.Origin.Partition, found)
 		if i%lookStep == lookStep-1 || i == len(events)-1 {
 			l.mu.Lock()
 			l.look += uint64(i%lookStep + 1)
@@ -176,46 +210,32 @@ func (l *ledger) lookUp(ctx context.Context, numbers []uint64) error {
 	return nil
 }
 
-// lookOne compares the claim of an event, whose number is its origin's offset.
-func (l *ledger) lookOne(ctx context.Context, ev *engine.Event) error {
-	n := uint64(ev.Origin.Offset)
-	rec, found, err := l.e.Lookup(ctx, ev.Scope, ev.ID, ev.Time)
-	if err != nil {
-		return err
-	}
+// claim compares the claim of an event.
+func (l *ledger) claim(n uint64, partition int32, found bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if !found && l.must != nil && l.must[n] {
-		l.mu.Lock()
 		l.lost++
 		l.note("lost: event %d", n)
-		l.mu.Unlock()
 	}
 	if l.state == nil {
-		return nil
+		return
 	}
 	switch counted := l.counts[n] > 0; {
 	case found != counted:
 		l.wrong("event %d: claimed %v, counted %v", n, found, counted)
-	case found && rec.Origin.Partition != l.where[n]:
-		l.wrong("event %d: claimed on partition %d, counted on %d", n, rec.Origin.Partition, l.where[n])
+	case found && partition != l.where[n]:
+		l.wrong("event %d: claimed on partition %d, counted on %d", n, partition, l.where[n])
 	}
 	if l.work != nil && (found || !l.work.PerPartition) {
-		l.pay(rec.Origin.Partition, l.log.payment(n))
+		p := l.log.Payment(n)
+		l.truth[string(l.work.account(partition, p.From))] -= p.Amount
+		l.truth[string(l.work.account(partition, p.To))] += p.Amount
 	}
-	return nil
-}
-
-// pay applies the effect of an event to the expected balances, on the partition that has claimed
-// it.
-func (l *ledger) pay(partition int32, p payment) {
-	from, to := l.work.account(partition, p.From), l.work.account(partition, p.To)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.truth[string(from)] -= p.Amount
-	l.truth[string(to)] += p.Amount
 }
 
 // balances compares the balance of each account with the expected one.
-func (l *ledger) balances(ctx context.Context) error {
+func (l *ledger) balances(ctx context.Context, e *opened) error {
 	parts := len(l.state.ends)
 	if !l.work.PerPartition {
 		parts = 1
@@ -223,7 +243,7 @@ func (l *ledger) balances(ctx context.Context) error {
 	for p := range parts {
 		for n := range l.work.Accounts {
 			account := l.work.account(int32(p), n)
-			balance, err := readBalance(l.reader(ctx), account)
+			balance, err := readBalance(e.reader(ctx), account)
 			if err != nil {
 				return err
 			}
@@ -237,15 +257,11 @@ func (l *ledger) balances(ctx context.Context) error {
 }
 
 func (l *ledger) wrong(format string, args ...any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.mismatches++
 	l.note(format, args...)
 }
 
 // note keeps the first error.
 func (l *ledger) note(format string, args ...any) {
-	if l.first == "" {
-		l.first = fmt.Sprintf(format, args...)
-	}
+	l.first = cmp.Or(l.first, fmt.Sprintf(format, args...))
 }

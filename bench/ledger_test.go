@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hapax-dev/hapax/bench/internal/topics"
+	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/engine"
 )
 
@@ -38,17 +40,17 @@ func TestStateCheckNoticesEachDisagreement(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p := &produced{topic: &topic{Name: "t"}, log: wholeLog(t, n), ends: []int64{n / 2, n / 2}, distinct: n}
-			o := consumeOrder{Kind: adapterWork, Group: "g", Dir: filepath.Join(t.TempDir(), "store"), Weeks: 2}
+			p := halves(wholeLog(t, n))
+			o := consumer{Kind: adapterWork, Group: "g", Dir: filepath.Join(t.TempDir(), "store"), Weeks: 2}
 			if tt.kind != "" {
 				o.Kind = tt.kind
 			}
 			if tt.offsets == nil {
-				tt.offsets = p.ends
+				tt.offsets = p.Ends
 			}
 			plant(t, &o, func(tx *engine.Tx) error {
 				for number := range uint64(n) {
-					if err := leaveEvent(tx, p.log, number, number == odd && tt.unclaimed, number == odd && tt.uncounted); err != nil {
+					if err := leaveEvent(tx, p.Log, number, number == odd && tt.unclaimed, number == odd && tt.uncounted); err != nil {
 						return err
 					}
 				}
@@ -59,11 +61,8 @@ func TestStateCheckNoticesEachDisagreement(t *testing.T) {
 				}
 				return leaveOffsets(tx, &o, p, tt.offsets)
 			})
-			c, err := checkState(t.Context(), &o, p, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			once, twice := handled(c.counts)
+			c := checked(t, o, p)
+			once, twice := c.done()
 			if once != n-tt.lost || twice != tt.twice || c.mismatches != tt.mismatches || (c.first == "") != (tt.mismatches == 0) {
 				t.Errorf("%d handled, %d twice, %d mismatches (first %s); want %d, %d, %d", once, twice, c.mismatches, c.first, n-tt.lost, tt.twice, tt.mismatches)
 			}
@@ -72,17 +71,38 @@ func TestStateCheckNoticesEachDisagreement(t *testing.T) {
 }
 
 // wholeLog is a log of n distinct events.
-func wholeLog(t *testing.T, n int) *topicLog {
+func wholeLog(t *testing.T, n int) *traffic.Log {
 	t.Helper()
-	src, err := newSource(1, UUIDv4, 1, 1)
+	src, err := newSource(1, traffic.UUIDv4, 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &topicLog{source: src, N: n}
+	return &traffic.Log{Source: src, N: n}
+}
+
+func eventOfLog(log *traffic.Log, number uint64) engine.Event {
+	ev, _ := log.Source.Event(number, nil)
+	return ev
+}
+
+// halves is a topic of two partitions with the log.
+func halves(log *traffic.Log) *topics.Filled {
+	half := int64(log.N / 2)
+	return &topics.Filled{Topic: &topics.Topic{Name: "t"}, Log: log, Ends: []int64{half, half}, Distinct: uint64(log.N)}
+}
+
+// checked is the ledger of a consumer that has told nothing, after the check of its store.
+func checked(t *testing.T, o consumer, p *topics.Filled) *ledger {
+	t.Helper()
+	c := consuming{consumer: o, topic: p, ledger: newLedger(p.Log, nil)}
+	if err := c.checkState(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return c.ledger
 }
 
 // plant changes a consumer's store while nobody runs.
-func plant(t *testing.T, o *consumeOrder, change func(*engine.Tx) error) {
+func plant(t *testing.T, o *consumer, change func(*engine.Tx) error) {
 	t.Helper()
 	e, err := o.openStore(nil)
 	if err != nil {
@@ -98,10 +118,10 @@ func plant(t *testing.T, o *consumeOrder, change func(*engine.Tx) error) {
 
 // leaveEvent leaves what a consumer does of an event that it has handled, partition by partition in
 // turn.
-func leaveEvent(tx *engine.Tx, log *topicLog, number uint64, unclaimed, uncounted bool) error {
+func leaveEvent(tx *engine.Tx, log *traffic.Log, number uint64, unclaimed, uncounted bool) error {
 	partition := int32(number % 2)
 	if !unclaimed {
-		ev := log.event(number, nil)
+		ev := eventOfLog(log, number)
 		ev.Origin.Partition = partition
 		if _, err := tx.TryClaim(ev); err != nil {
 			return err
@@ -113,9 +133,9 @@ func leaveEvent(tx *engine.Tx, log *topicLog, number uint64, unclaimed, uncounte
 	return addToState(tx, partition, number)
 }
 
-func leaveOffsets(tx *engine.Tx, o *consumeOrder, p *produced, offsets []int64) error {
+func leaveOffsets(tx *engine.Tx, o *consumer, p *topics.Filled, offsets []int64) error {
 	for partition, next := range offsets {
-		at := engine.Position{Group: o.Group, Topic: p.Name, Partition: int32(partition)}
+		at := engine.Position{Group: o.Group, Topic: p.Topic.Name, Partition: int32(partition)}
 		if err := tx.SetOffset(at, engine.Offset{Next: next, LeaderEpoch: -1}); err != nil {
 			return err
 		}
@@ -125,10 +145,10 @@ func leaveOffsets(tx *engine.Tx, o *consumeOrder, p *produced, offsets []int64) 
 
 func TestLedgerNoticesWhatIsMissing(t *testing.T) {
 	log := wholeLog(t, 30)
-	o := consumeOrder{Dir: filepath.Join(t.TempDir(), "store"), Weeks: 2}
+	o := consumer{Dir: filepath.Join(t.TempDir(), "store"), Weeks: 2}
 	plant(t, &o, func(tx *engine.Tx) error {
 		for n := range uint64(10) {
-			if _, err := tx.TryClaim(log.event(n, nil)); err != nil {
+			if _, err := tx.TryClaim(eventOfLog(log, n)); err != nil {
 				return err
 			}
 		}
@@ -141,8 +161,8 @@ func TestLedgerNoticesWhatIsMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	l := ledger{e: e, log: log, limit: 14, must: must}
-	if err := l.check(t.Context()); err != nil {
+	l := ledger{log: log, limit: 14, must: must}
+	if err := l.check(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}
 	if l.lost != 1 || l.mismatches != 0 || !strings.Contains(l.first, "event 12") {

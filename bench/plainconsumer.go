@@ -6,15 +6,18 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/hapax-dev/hapax/bench/internal/runner"
+	"github.com/hapax-dev/hapax/bench/internal/topics"
+	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/engine"
 )
 
 // A plainConsumer is one without the adapter: a loop of the client library that polls.
 type plainConsumer struct {
-	consumeOrder
+	*consumer
 	client *kgo.Client
-	gate   gate
-	say    *voice
+	gate   *runner.Gate
+	say    *runner.Voice
 	next   []int64 // by partition
 
 	e    *opened
@@ -24,8 +27,11 @@ type plainConsumer struct {
 // plainPoll is the maximum number of records that are handled for one commit.
 const plainPoll = 1000
 
-func (o *consumeOrder) consumePlain(say *voice) (err error) {
-	c := &plainConsumer{consumeOrder: *o, gate: gate{gateOrder: o.gateOrder, say: say}, say: say, next: make([]int64, len(o.Ends))}
+func (c *consumer) consumePlain(say *runner.Voice) error {
+	return (&plainConsumer{consumer: c, gate: runner.NewGate(c.Gate, say), say: say, next: make([]int64, len(c.Ends))}).consume()
+}
+
+func (c *plainConsumer) consume() error {
 	var first firstFetch
 	if err := c.connect(&first); err != nil {
 		return err
@@ -39,7 +45,7 @@ func (o *consumeOrder) consumePlain(say *voice) (err error) {
 	if c.Kind == rawLoop {
 		atOnce = 0 // whatever there is
 	}
-	c.gate.open(sum(c.next))
+	c.gate.Open(sum(c.next))
 	for all := sum(c.Ends); sum(c.next) < all; {
 		fetches := c.client.PollRecords(context.Background(), atOnce)
 		if err := fetches.Err(); err != nil {
@@ -55,13 +61,13 @@ func (o *consumeOrder) consumePlain(say *voice) (err error) {
 		}
 		if time.Since(told) > tellEvery {
 			told = time.Now()
-			say.line("at", progress{At: sum(c.next)})
+			c.say.Line("at", progress{At: sum(c.next)})
 		}
 	}
 	if c.Measure {
 		m := first.since()
 		m.Handled = read
-		say.line("measured", m)
+		c.say.Line("measured", m)
 	}
 	if c.e != nil {
 		return c.e.Close()
@@ -75,7 +81,7 @@ const tellEvery = 100 * time.Millisecond
 func (c *plainConsumer) connect(first *firstFetch) (err error) {
 	joined := make(chan struct{})
 	opts := []kgo.Opt{
-		kgo.SeedBrokers(c.Seeds...), kgo.ConsumerGroup(c.Group), kgo.InstanceID(instance), kgo.ConsumeTopics(c.Topic),
+		kgo.SeedBrokers(c.Seeds...), kgo.ConsumerGroup(c.Group), kgo.InstanceID(topics.Instance), kgo.ConsumeTopics(c.Topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.WithHooks(first),
 		kgo.AdjustFetchOffsetsFn(func(_ context.Context, committed map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 			select {
@@ -116,18 +122,18 @@ func (c *plainConsumer) open() (take func([]*kgo.Record) error, err error) {
 // handleAndCommit handles the events that are not in the set, and commits all.
 func (c *plainConsumer) handleAndCommit(recs []*kgo.Record) error {
 	for _, r := range recs {
-		number, err := numberOf(r, c.Limit)
+		number, err := traffic.NumberOf(r, c.Limit)
 		if err != nil {
 			return err
 		}
-		c.gate.pass(1)
+		c.gate.Pass(1)
 		if c.seen[number] {
 			continue
 		}
 		if c.seen != nil {
 			c.seen[number] = true
 		}
-		c.say.line("handling", number)
+		c.say.Line("handling", number)
 	}
 	return c.client.CommitRecords(context.Background(), recs...)
 }
@@ -140,11 +146,11 @@ func (c *plainConsumer) commitAndWork(recs []*kgo.Record) error {
 	}
 	return c.e.Update(context.Background(), func(tx *engine.Tx) error {
 		for _, r := range recs {
-			number, err := numberOf(r, c.Limit)
+			number, err := traffic.NumberOf(r, c.Limit)
 			if err != nil {
 				return err
 			}
-			c.gate.pass(1)
+			c.gate.Pass(1)
 			ev, err := eventOf(r)
 			if err != nil {
 				return err
@@ -163,9 +169,9 @@ func (c *plainConsumer) commitAndWork(recs []*kgo.Record) error {
 
 // eventOf reads the event from a record's headers.
 func eventOf(r *kgo.Record) (ev engine.Event, err error) {
-	ev = engine.Event{Scope: DefaultScope, ID: idOf(r), Origin: engine.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}}
+	ev = engine.Event{Scope: traffic.DefaultScope, ID: traffic.IDOf(r), Origin: engine.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}}
 	for i := range r.Headers {
-		if r.Headers[i].Key == timeHeader {
+		if r.Headers[i].Key == traffic.TimeHeader {
 			err = ev.Time.UnmarshalText(r.Headers[i].Value)
 		}
 	}

@@ -8,11 +8,9 @@ import (
 	"strconv"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/bloom"
-	"github.com/cockroachdb/pebble/v2/sstable"
 	bbolt "go.etcd.io/bbolt"
 
-	hapax "github.com/hapax-dev/hapax/engine/pebble"
+	"github.com/hapax-dev/hapax/bench/internal/rawstore"
 )
 
 // A rawStore is a store library alone, without Hapax: the baseline for the cost of the engine.
@@ -34,38 +32,11 @@ type rawSetting struct {
 
 type rawPebble struct{ *pebble.DB }
 
-// rawPebbleWith opens Pebble with engine/pebble's cache, format, filters and compression, and with
-// compactions that suit blind batches: with those of engine/pebble it was slower. Pebble takes its
-// memtables out of the cache, so that is larger by two, as in engine/pebble.
-func rawPebbleWith(dir string, memTableBytes uint64) (rawStore, error) {
-	cache := pebble.NewCache(hapax.DefaultCacheBytes + 2*int64(memTableBytes))
-	defer cache.Unref()
-	o := &pebble.Options{
-		FormatMajorVersion:          pebble.FormatValueSeparation,
-		Cache:                       cache,
-		MemTableSize:                memTableBytes,
-		MemTableStopWritesThreshold: 3,
-		L0CompactionThreshold:       10,
-		L0StopWritesThreshold:       64,
-		LBaseMaxBytes:               64 << 20,
-		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
-		Logger:                      quiet{},
+func openRawPebble(memTableBytes uint64) func(dir string) (rawStore, error) {
+	return func(dir string) (rawStore, error) {
+		db, err := rawstore.OpenPebble(dir, memTableBytes, true)
+		return rawPebble{db}, err
 	}
-	o.Experimental.ReadSamplingMultiplier = -1
-	o.TargetFileSizes[0] = 4 << 20
-	for i := range o.Levels {
-		l := &o.Levels[i]
-		l.BlockSize, l.IndexBlockSize = 8<<10, 64<<10
-		l.Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
-		l.FilterPolicy = bloom.FilterPolicy(10)
-	}
-	last := &o.Levels[len(o.Levels)-1]
-	last.FilterPolicy = pebble.NoFilterPolicy
-	db, err := pebble.Open(dir, o)
-	if err != nil {
-		return nil, fmt.Errorf("opening the bare Pebble: %w", err)
-	}
-	return rawPebble{db}, nil
 }
 
 func (r rawPebble) put(pairs []rawPair) error {
@@ -76,17 +47,6 @@ func (r rawPebble) put(pairs []rawPair) error {
 		}
 	}
 	return errors.Join(b.Commit(pebble.Sync), b.Close())
-}
-
-// A quiet logger discards Pebble's messages. A Pebble that cannot continue ends the process.
-type quiet struct{}
-
-func (quiet) Infof(string, ...any)  {}
-func (quiet) Errorf(string, ...any) {}
-
-func (quiet) Fatalf(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "the bare Pebble has failed: "+format+"\n", args...)
-	os.Exit(1)
 }
 
 type rawBolt struct{ *bbolt.DB }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hapax-dev/hapax/bench/internal/runner"
+	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/engine"
 )
 
@@ -46,15 +48,16 @@ func Reopen(ctx context.Context, o ReopenOptions) (report ReopenReport, err erro
 	if o.N < 1 || o.N > maxReopenClaims {
 		return report, fmt.Errorf("%w: %d claims: give 1 to %d", ErrUsage, o.N, maxReopenClaims)
 	}
-	src, err := newSource(o.Seed, UUIDv4, 1, 2)
+	src, err := newSource(o.Seed, traffic.UUIDv4, 1, 2)
 	if err != nil {
 		return report, err
 	}
 	slack := o.N/2 + 64*reopenBatch // claimed between the last of the N and the kill
-	log := topicLog{source: src, N: o.N + slack}
-	run := reopening{ReopenOptions: o, books: newBooks(&log, reopenWriters), report: &report}
+	log := &traffic.Log{Source: src, N: o.N + slack}
+	run := reopening{ReopenOptions: o, run: newClaimRun(&o.Common, log, reopenWriters), report: &report}
+	run.run.worker.Batch, run.run.goal = reopenBatch, uint64(o.N)
 	err = inPlace(o.Dir, func(dir string) error {
-		run.dir = dir
+		run.run.worker.Dir = dir
 		if err := run.claimAndKill(ctx); err != nil {
 			return err
 		}
@@ -70,40 +73,27 @@ func Reopen(ctx context.Context, o ReopenOptions) (report ReopenReport, err erro
 // and measures.
 type reopening struct {
 	ReopenOptions
-	dir    string
-	books  *books
+	run    *claimRun
 	report *ReopenReport
 }
 
 func (r *reopening) claimAndKill(ctx context.Context) error {
-	start := time.Now()
-	plan := never
-	plan.Here = uint64(r.N)
-	l := lives{kills: []kill{plan}, end: true}
-	l.worker = func(k kill) worker {
-		return &claimWorker{
-			Store: r.Store, Dir: r.dir, Mode: Own, Log: *r.books.log, From: r.books.told, Batch: reopenBatch, gateOrder: k.gateOrder,
-		}
-	}
-	l.hear = r.books.hear()
-	l.hear["from"] = hears(func(uint64) error { return nil })
-	l.hear["ack"] = hears(func(ack reached) error {
-		r.Progress.tell("claim", r.books.acked, uint64(r.N))
-		return r.books.acknowledged(ack)
-	})
-	err := l.run(ctx)
-	r.report.Acked, r.report.ClaimSeconds = r.books.acked, time.Since(start).Seconds()
-	if err == nil && r.books.claimed != r.books.sent {
-		err = fmt.Errorf("%w: of %d new events %d got the verdict duplicate", ErrNotHeld, r.books.sent, r.books.sent-r.books.claimed)
+	defer stopwatch(&r.report.ClaimSeconds)()
+	plan := runner.Never
+	plan.Gate.Here = uint64(r.N)
+	_, err := r.run.lives(ctx, []runner.Kill{plan}, func(int) {}, func() {})
+	r.report.Acked = r.run.ledger.acked
+	if sent, claimed := r.run.sent, r.run.claimed; err == nil && claimed != sent {
+		err = fmt.Errorf("%w: of %d new events %d got the verdict duplicate", ErrNotHeld, sent, sent-claimed)
 	}
 	return err
 }
 
 func (r *reopening) reopen(ctx context.Context) (err error) {
-	b := r.books
-	first, _ := b.log.source.event(1<<50, nil) // one that was never sent
+	log, l := &r.run.worker.Log, r.run.ledger
+	first, _ := log.Source.Event(1<<50, nil) // one that was never sent
 	start := time.Now()
-	e, err := openEngine(r.Store, r.dir, tuning{}, b.log.options())
+	e, err := r.run.open()
 	if err != nil {
 		return err
 	}
@@ -122,9 +112,9 @@ func (r *reopening) reopen(ctx context.Context) (err error) {
 		return err
 	}
 	r.report.FilterSource, r.report.DiskBytes = stats.FilterSource, stats.Store.DiskBytes
-	start = time.Now()
-	l := ledger{e: e, log: b.log, limit: uint64(b.log.N), must: b.below(b.told), progress: r.Progress}
-	err = l.check(ctx)
-	r.report.Lost, r.report.CheckSeconds = l.lost, time.Since(start).Seconds()
+	defer stopwatch(&r.report.CheckSeconds)()
+	l.must = r.run.below(r.run.worker.From)
+	err = l.check(ctx, e)
+	r.report.Lost = l.lost
 	return err
 }

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"time"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/limits"
-	"github.com/hapax-dev/hapax/internal/wait"
 )
 
 // ReplayOptions configure Replay.
@@ -22,9 +20,6 @@ type ReplayOptions struct {
 	Batch       int    `help:"Events judged by one call." default:"1000"`
 	SmallTables bool   `help:"Make tables so small that 50,000 claims fill at least twenty, for damage tests (pebble only)."`
 }
-
-// DefaultScope is the scope of events that are not distributed over several.
-const DefaultScope = "bench"
 
 const maxKeepWeeks = 5200 // the engine's limit of a retention
 
@@ -104,7 +99,7 @@ func (p *replay) in(dir string) error {
 	}
 	p.e = e
 	err = p.run()
-	weeks, werr := keptWeeks(p.ctx, e) // also if the log was not read to its end
+	weeks, werr := e.keptWeeks(p.ctx) // also if the log was not read to its end
 	if p.report.Weeks = len(weeks); err == nil {
 		err = werr
 	}
@@ -113,20 +108,6 @@ func (p *replay) in(dir string) error {
 		err = fmt.Errorf("closing the store: %w", cerr)
 	}
 	return err
-}
-
-// keptWeeks lists the weeks, also after ctx has ended, but then does not wait for counts that are
-// being rebuilt.
-func keptWeeks(ctx context.Context, e *opened) ([]engine.WeekInfo, error) {
-	for {
-		weeks, err := e.Weeks(context.WithoutCancel(ctx))
-		if !errors.Is(err, engine.ErrRebuilding) {
-			return weeks, err
-		}
-		if err := wait.For(ctx, 20*time.Millisecond); err != nil {
-			return nil, err
-		}
-	}
 }
 
 // A replay is one run over a log.

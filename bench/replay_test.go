@@ -15,7 +15,7 @@ func replayed(t *testing.T, rows ...string) ReplayReport {
 	if err := os.WriteFile(log, []byte("id,time\n"+strings.Join(rows, "\n")+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r, err := Replay(t.Context(), ReplayOptions{Common: Common{Dir: filepath.Join(t.TempDir(), "store")}, Log: log, Scope: DefaultScope, KeepWeeks: 0, Batch: 1000})
+	r, err := Replay(t.Context(), ReplayOptions{Common: Common{Dir: filepath.Join(t.TempDir(), "store")}, Log: log, Scope: "bench", KeepWeeks: 0, Batch: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,8 +75,8 @@ var storeKinds = map[StoreName]storeKind{
 			return pebble.Open(dir, pebble.Options{SmallTables: t.smallTables, CacheBytes: t.cacheBytes, FS: t.fs()})
 		},
 		raw: []rawSetting{
-			{"memtable=8MiB", func(dir string) (rawStore, error) { return rawPebbleWith(dir, 8<<20) }},
-			{"memtable=64MiB", func(dir string) (rawStore, error) { return rawPebbleWith(dir, 64<<20) }},
+			{"memtable=8MiB", openRawPebble(8 << 20)},
+			{"memtable=64MiB", openRawPebble(64 << 20)},
 		},
 		holdsClaims: func(file string) bool { return strings.HasSuffix(file, ".sst") },
 	},
@@ -131,6 +131,25 @@ func openEngine(name StoreName, dir string, t tuning, opt engine.Options) (*open
 		return nil, fmt.Errorf("opening the engine on %s: %w", dir, err)
 	}
 	return &opened{Engine: e, store: store, kind: kind, dir: dir}, nil
+}
+
+// reader reads keys of a store that nothing changes.
+func (o *opened) reader(ctx context.Context) reader {
+	return func(key []byte) ([]byte, bool, error) { return o.Get(ctx, key) }
+}
+
+// keptWeeks lists the weeks, also after ctx has ended, but then does not wait for counts that are
+// being rebuilt.
+func (o *opened) keptWeeks(ctx context.Context) ([]engine.WeekInfo, error) {
+	for {
+		weeks, err := o.Weeks(context.WithoutCancel(ctx))
+		if !errors.Is(err, engine.ErrRebuilding) {
+			return weeks, err
+		}
+		if err := wait.For(ctx, 20*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // claimFileBytes returns the size of the files with claims, in the file system.

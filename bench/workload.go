@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/kafkaadapter"
 )
@@ -60,8 +62,8 @@ func (w *Workload) complete(transactional bool) error {
 // decodes reports whether the handler works on the decoded JSON of a record.
 func (w *Workload) decodes() bool { return w.Handler == DecodeHandler || w.Handler == BalancesHandler }
 
-func decodePayment(rec *kgo.Record) (*payment, error) {
-	p := new(payment)
+func decodePayment(rec *kgo.Record) (*traffic.Payment, error) {
+	p := new(traffic.Payment)
 	if err := json.Unmarshal(rec.Value, p); err != nil {
 		return nil, kafkaadapter.Permanent(err)
 	}
@@ -76,7 +78,7 @@ func (w *Workload) handle(tx *engine.Tx, rec *kafkaadapter.Record) error {
 	if !w.decodes() {
 		return nil
 	}
-	p, ok := rec.Decoded().(*payment)
+	p, ok := rec.Decoded().(*traffic.Payment)
 	if !ok { // mode own
 		var err error
 		if p, err = decodePayment(rec.Record); err != nil {
@@ -119,4 +121,43 @@ func readBalance(get reader, account []byte) (int64, error) {
 		return 0, err
 	}
 	return engine.DecodeInt64(v)
+}
+
+// The business state of a consumer with a store is, for each partition, a counter of each event.
+// Whatever is lost, doubled or half there makes counters, claims and offsets disagree. Counters of
+// events with neighbouring numbers share a key, so that the work is not much more than the claims.
+
+// countersPerKey counters of a byte each are the value of one key.
+const countersPerKey = 128
+
+func countersKey(partition int32, number uint64) []byte {
+	key := binary.BigEndian.AppendUint32([]byte("handled/"), uint32(partition))
+	return binary.BigEndian.AppendUint64(key, number/countersPerKey)
+}
+
+// addToState does the work for one event, as part of the transaction that claims it.
+func addToState(tx *engine.Tx, partition int32, number uint64) error {
+	counters, err := readCounters(tx.Get, partition, number)
+	if err != nil {
+		return err
+	}
+	if at := &counters[number%countersPerKey]; *at < 255 {
+		*at++
+	}
+	return tx.Put(countersKey(partition, number), counters)
+}
+
+// A reader reads an application key: in a transaction, or outside.
+type reader func(key []byte) (value []byte, found bool, err error)
+
+// readCounters returns a partition's counters of the event and those next to it, as a copy.
+func readCounters(get reader, partition int32, number uint64) ([]byte, error) {
+	v, found, err := get(countersKey(partition, number))
+	if err == nil && !found {
+		v = make([]byte, countersPerKey)
+	}
+	if err == nil && len(v) != countersPerKey {
+		err = fmt.Errorf("the counters of event %d of partition %d have %d bytes", number, partition, len(v))
+	}
+	return v, err
 }

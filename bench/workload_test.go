@@ -1,8 +1,6 @@
 package bench
 
 import (
-	"bytes"
-	"encoding/json"
 	"path/filepath"
 	"testing"
 
@@ -12,33 +10,11 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter"
 )
 
-func TestRecordIsThePaymentOfItsEventInJSON(t *testing.T) {
-	log := wholeLog(t, 1000)
-	log.Accounts = 3
-	for number := range uint64(1000) {
-		value := log.value(number)
-		var got payment
-		if err := json.Unmarshal(value, &got); err != nil || len(value) != valueBytes {
-			t.Fatalf("%q of %d bytes: %v", value, len(value), err)
-		}
-		want := log.payment(number)
-		if want.Reference = got.Reference; got != want || got.From == got.To || max(got.From, got.To) >= 3 || got.Amount < 1 {
-			t.Errorf("event %d pays %+v, want %+v", number, got, want)
-		}
-		if n, err := numberOf(&kgo.Record{Value: value}, 1000); n != number || err != nil {
-			t.Errorf("event %d is read as %d, %v", number, n, err)
-		}
-		if _, err := numberOf(&kgo.Record{Value: value}, number); err == nil {
-			t.Errorf("event %d is below the limit %d", number, number)
-		}
-	}
-}
-
 func TestBalancesThatTheEventsDoNotAddUpToAreWrong(t *testing.T) {
 	const n = 500
 	log := wholeLog(t, n)
 	log.Accounts = 4
-	pays := log.payment(odd)
+	pays := log.Payment(odd)
 	for _, work := range []Workload{{}, {PerPartition: true}, {Add: true}} {
 		work.Handler, work.Accounts = BalancesHandler, log.Accounts
 		for name, tt := range map[string]struct {
@@ -57,8 +33,8 @@ func TestBalancesThatTheEventsDoNotAddUpToAreWrong(t *testing.T) {
 				return work.add(tx, work.account(rec.Partition, pays.From), -pays.Amount)
 			}, 1},
 		} {
-			p := &produced{topic: &topic{Name: "t"}, log: log, ends: []int64{n / 2, n / 2}, distinct: n}
-			o := consumeOrder{Kind: adapterWork, Group: "g", Dir: filepath.Join(t.TempDir(), "store"), Weeks: 2, Workload: work}
+			p := halves(log)
+			o := consumer{Kind: adapterWork, Group: "g", Dir: filepath.Join(t.TempDir(), "store"), Weeks: 2, Workload: work}
 			plant(t, &o, func(tx *engine.Tx) error {
 				for number := range uint64(n) {
 					if err := leaveEvent(tx, log, number, false, false); err != nil {
@@ -68,17 +44,14 @@ func TestBalancesThatTheEventsDoNotAddUpToAreWrong(t *testing.T) {
 					if number == odd {
 						move = tt.move
 					}
-					rec := &kafkaadapter.Record{Record: &kgo.Record{Partition: int32(number % 2), Value: log.value(number)}}
+					rec := &kafkaadapter.Record{Record: &kgo.Record{Partition: int32(number % 2), Value: log.Value(number)}}
 					if err := move(tx, rec); err != nil {
 						return err
 					}
 				}
-				return leaveOffsets(tx, &o, p, p.ends)
+				return leaveOffsets(tx, &o, p, p.Ends)
 			})
-			c, err := checkState(t.Context(), &o, p, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := checked(t, o, p)
 			if c.balancesWrong != tt.wrong || c.mismatches != 0 || (c.first == "") != (tt.wrong == 0) {
 				t.Errorf("%+v, %s: %d balances wrong, %d mismatches (first %s), want %d", work, name, c.balancesWrong, c.mismatches, c.first, tt.wrong)
 			}
@@ -99,35 +72,5 @@ func TestSpreadComparesShares(t *testing.T) {
 		if got := spread(tt.next, tt.ends); got != tt.want {
 			t.Errorf("%v of %v: %v, want %v", tt.next, tt.ends, got, tt.want)
 		}
-	}
-}
-
-func TestEventsOfTheDemoAreRecordedAndGeneratedAndDistinct(t *testing.T) {
-	recorded, err := readRecordedLog()
-	if err != nil {
-		t.Fatal(err)
-	}
-	src, err := newSource(1, UUIDv4, 1, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := &topicLog{source: src, N: 40, recorded: recorded[:2]}
-	var found uint64
-	ids := make(map[string]bool)
-	for n := range uint64(40) {
-		ev := log.event(n, nil)
-		if ids[string(ev.ID)] {
-			t.Errorf("event %d has the id %s of another event", n, ev.ID)
-		}
-		ids[string(ev.ID)] = true
-		if bytes.Equal(ev.ID, recorded[0].ID) || bytes.Equal(ev.ID, recorded[1].ID) {
-			found++
-		}
-		if got := log.recordedAmong(n + 1); got != found {
-			t.Errorf("%d of the first %d events are recorded, want %d", got, n+1, found)
-		}
-	}
-	if found != 2 {
-		t.Errorf("%d events are recorded, want 2", found)
 	}
 }

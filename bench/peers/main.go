@@ -1,5 +1,5 @@
 // Command peers compares Hapax with other ways to deduplicate, on this machine: consumers of a
-// topic on a real Kafka, and systems that keep claims. It finds or unpacks the servers, runs
+// topic on a real Kafka, and systems that keep claims. It finds the servers, runs
 // everything in rotating rounds with processes of their own, checks every run against the truth,
 // kills every contender half-way, and prints tables; --out keeps the JSON for dedupbench report.
 //
@@ -14,85 +14,71 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/hapax-dev/hapax/bench/internal/runner"
+	"github.com/hapax-dev/hapax/bench/peers/claimer"
 	"github.com/hapax-dev/hapax/bench/peers/consumer"
 	"github.com/hapax-dev/hapax/bench/peers/servers"
 )
 
 type cli struct {
-	Cache string `help:"Directory for unpacked servers and jars; kept." default:"${cache}" type:"path"`
+	Cache string `help:"Directory for built programs and their jars; kept." default:"${cache}" type:"path"`
 	Dir   string `help:"Directory for the data of the contenders, on the disk to be measured; emptied. Without it: a temporary one." type:"path"`
 	Out   string `help:"Directory for the JSON, one file for each command." default:"${out}" type:"path"`
 
-	Rounds  int      `help:"Rounds; each contender is once in each." default:"3"`
-	Only    []string `help:"Contenders, by name. Without it: all." placeholder:"NAME,..."`
-	Seed    uint64   `help:"Seed of the events." default:"1"`
-	Install bool     `help:"Unpack the packages of missing servers from the distribution into the cache." default:"true" negatable:""`
+	Rounds int      `help:"Rounds; each contender is once in each." default:"3"`
+	Only   []string `help:"Contenders, by name. Without it: all." placeholder:"NAME,..."`
+	Seed   uint64   `help:"Seed of the events." default:"1"`
 
 	All       allCmd       `cmd:"" default:"1" help:"Everything below, one after the other."`
 	Consumers consumersCmd `cmd:"" help:"Consume one topic of a real Kafka in several ways."`
 	Claims    claimsCmd    `cmd:"" help:"Claim ids in several systems."`
-	Scale     scaleCmd     `cmd:"" help:"Claim more and more ids in systems that keep claims on disk."`
-	Weeks     weeksCmd     `cmd:"" help:"Claim week after week in Hapax, and watch rate, disk and memory."`
 }
 
-// options are what a machine without a server of Hapax has to know.
 func (c *cli) options(name string) servers.Options {
-	return servers.Options{Cache: c.Cache, Dir: filepath.Join(c.Dir, name), Install: c.Install}
+	return servers.Options{Cache: c.Cache, Dir: filepath.Join(c.Dir, name)}
 }
 
 // wanted reports whether a contender is to run.
-func (c *cli) wanted(name string) bool {
-	for _, n := range c.Only {
-		if n == name {
-			return true
-		}
-	}
-	return len(c.Only) == 0
-}
+func (c *cli) wanted(name string) bool { return len(c.Only) == 0 || slices.Contains(c.Only, name) }
 
 // allCmd has the options of the others that are worth changing.
 type allCmd struct {
 	Brokers []string `help:"Kafka brokers, host:port. Without it: one of its own." placeholder:"HOST:PORT,..."`
 	Records int      `help:"Records of the topic." default:"500000"`
 	IDs     int      `help:"Ids to claim." name:"ids" default:"2000000"`
-	PerWeek int      `help:"Claims of each of 8 weeks." default:"1000000"`
-	Quick   bool     `help:"Half an hour in place of two: at most 200,000 records, 1,000,000 ids (10,000,000 at scale), and 500,000 claims a week; a second for each setting that is tried, and 15 for each run of claims."`
+	Quick   bool     `help:"Half an hour in place of two: at most 200,000 records and 1,000,000 ids; a second for each setting that is tried, and 15 for each run of claims."`
 }
 
 func (a *allCmd) Run(ctx context.Context, c *cli) error {
-	consumers, claims, scale, weeks := a.parts()
-	return errors.Join(consumers.Run(ctx, c), claims.Run(ctx, c), scale.Run(ctx, c), weeks.Run(ctx, c))
+	consumers, claims := a.parts()
+	return errors.Join(consumers.Run(ctx, c), claims.Run(ctx, c))
 }
 
 // parts returns the other commands, with their defaults for what allCmd has no option for.
-func (a *allCmd) parts() (consumersCmd, claimsCmd, scaleCmd, weeksCmd) {
-	flags := claimFlags{Dup: 0.05, Batch: []int{1000, 10000}, InFlight: []int{1, 4, 8}, TuneSeconds: 3}
-	claims := claimsCmd{claimFlags: flags, IDs: a.IDs, MaxSeconds: 60}
-	scale := scaleCmd{claimFlags: flags, IDs: []int{1_000_000, 10_000_000, 100_000_000}, MaxSeconds: 300}
+func (a *allCmd) parts() (consumersCmd, claimsCmd) {
+	claims := claimsCmd{IDs: []int{a.IDs}, MaxSeconds: 60, Dup: 0.05, Batch: []int{1000, 10000}, InFlight: []int{1, 4, 8}, TuneSeconds: 3}
 	consumers := consumersCmd{
 		Brokers: a.Brokers, Records: a.Records, Dup: 0.2, Partitions: 6, Kill: true, Limit: runLimit,
 		Works: []string{string(consumer.Shared), string(consumer.Partition), string(consumer.Claims)},
 	}
-	weeks := weeksCmd{PerWeek: a.PerWeek, Weeks: 8, Keep: 3}
 	if a.Quick {
 		consumers.Records = min(consumers.Records, 200_000)
-		claims.IDs, claims.MaxSeconds, claims.TuneSeconds = min(claims.IDs, 1_000_000), 15, 1
-		scale.IDs, scale.MaxSeconds, scale.TuneSeconds = scale.IDs[:2], claims.MaxSeconds, claims.TuneSeconds
-		weeks.PerWeek = min(weeks.PerWeek, 500_000)
+		claims.IDs[0], claims.MaxSeconds, claims.TuneSeconds = min(a.IDs, 1_000_000), 15, 1
 	}
-	return consumers, claims, scale, weeks
+	return consumers, claims
 }
 
 // script starts this program, after it was built.
 const script = "bench/peers/run"
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == childArg {
-		os.Exit(childMain(os.Args[2]))
+	if code, ran := childMain(os.Args[1:]); ran {
+		os.Exit(code)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -100,6 +86,11 @@ func main() {
 		fmt.Fprintln(os.Stderr, "peers:", err)
 		os.Exit(1)
 	}
+}
+
+// childMain does the work of a process, if the arguments request it.
+func childMain(args []string) (code int, ran bool) {
+	return runner.Main(args, &consumer.Order{}, &claimer.Order{})
 }
 
 func run(ctx context.Context) (err error) {

@@ -15,28 +15,29 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/bench/peers/claimer"
 	"github.com/hapax-dev/hapax/bench/peers/consumer"
 	"github.com/hapax-dev/hapax/bench/peers/servers"
 	"github.com/hapax-dev/hapax/bench/peers/streams"
-	"github.com/hapax-dev/hapax/bench/peers/traffic"
+	"github.com/hapax-dev/hapax/bench/report"
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == childArg {
-		os.Exit(childMain(os.Args[2]))
+	if code, ran := childMain(os.Args[1:]); ran {
+		os.Exit(code)
 	}
 	os.Exit(m.Run())
 }
 
-// serversIn names a directory for unpacked servers, such as .peers of the repository.
-const serversIn = "HAPAX_PEERS"
+// cacheIn names a directory for built programs, such as .peers of the repository.
+const cacheIn = "HAPAX_PEERS"
 
 // needServer skips a test that needs real servers unless it is asked for.
 func needServer(t *testing.T) {
 	t.Helper()
-	if os.Getenv(serversIn) == "" {
-		t.Skip("set " + serversIn + " to a directory for unpacked servers to run it with a real Redis and a real Postgres")
+	if os.Getenv(cacheIn) == "" {
+		t.Skip("set " + cacheIn + " to a directory for built programs to run it with a real Redis and a real Postgres")
 	}
 }
 
@@ -65,14 +66,16 @@ func newConsuming(t *testing.T) *consuming {
 }
 
 func newConsumingOn(t *testing.T, brokers []string) *consuming {
-	log := traffic.Log{Seed: 1, N: 6000, Dup: 0.3, Accounts: traffic.DefaultAccounts}
-	topic, err := newTopic(t.Context(), brokers, &log, 3)
-	if err != nil {
+	r := &consuming{consumersCmd: &consumersCmd{Records: 6000, Dup: 0.3, Partitions: 3}, g: &cli{Dir: openDir(t), Cache: os.Getenv(cacheIn), Seed: 1}}
+	if err := r.open(t.Context(), brokers); err != nil {
 		t.Fatal(err)
 	}
-	r := &consuming{consumersCmd: &consumersCmd{Records: log.N, Dup: log.Dup}, g: &cli{Dir: openDir(t), Cache: os.Getenv(serversIn), Install: true}, topic: topic}
-	t.Cleanup(r.removeTopics)
-	r.events, r.balances = log.Truth()
+	t.Cleanup(func() {
+		var err error
+		if r.close(&err); err != nil {
+			t.Error(err)
+		}
+	})
 	return r
 }
 
@@ -117,7 +120,7 @@ func TestConsumersThatAreKilledAreRight(t *testing.T) {
 // for Kafka Streams.
 func TestConsumersInTheBrokersAreRight(t *testing.T) {
 	needServer(t)
-	b, err := startKafka(t.Context(), os.Getenv(serversIn))
+	b, err := startKafka(t.Context(), os.Getenv(cacheIn))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,23 +161,16 @@ func TestAllRunsEverythingWithItsDefaults(t *testing.T) {
 		return c
 	}
 	all := parse("all")
-	consumers, claims, scale, weeks := all.All.parts()
+	consumers, claims := all.All.parts()
 	if want := parse("consumers").Consumers; !reflect.DeepEqual(consumers, want) {
 		t.Errorf("%+v, want %+v", consumers, want)
 	}
 	if want := parse("claims").Claims; !reflect.DeepEqual(claims, want) {
 		t.Errorf("%+v, want %+v", claims, want)
 	}
-	if want := parse("scale").Scale; !reflect.DeepEqual(scale, want) {
-		t.Errorf("%+v, want %+v", scale, want)
-	}
-	if want := parse("weeks").Weeks; weeks != want {
-		t.Errorf("%+v, want %+v", weeks, want)
-	}
 	quick := parse("all", "--quick", "--records", "1000")
-	consumers, claims, scale, weeks = quick.All.parts()
-	if consumers.Records != 1000 || claims.IDs != 1_000_000 || len(scale.IDs) != 2 || weeks.PerWeek != 500_000 {
-		t.Errorf("quick: %d records, %d ids, %v at scale, %d claims a week", consumers.Records, claims.IDs, scale.IDs, weeks.PerWeek)
+	if consumers, claims = quick.All.parts(); consumers.Records != 1000 || claims.IDs[0] != 1_000_000 {
+		t.Errorf("quick: %d records, %d ids", consumers.Records, claims.IDs)
 	}
 }
 
@@ -212,9 +208,12 @@ func TestWrongConsumerIsSeen(t *testing.T) {
 }
 
 func newClaiming(t *testing.T) *claiming {
-	log := traffic.Log{Seed: 1, N: 5000, Dup: 0.3}
+	src, err := traffic.NewSource(1, traffic.UUIDv4, 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return &claiming{
-		claimsCmd: &claimsCmd{IDs: log.N}, g: &cli{Dir: openDir(t), Cache: os.Getenv(serversIn), Install: true}, log: log, at: time.Now(),
+		claimsCmd: &claimsCmd{IDs: []int{5000}}, g: &cli{Dir: openDir(t), Cache: os.Getenv(cacheIn)}, log: traffic.Log{Source: src, Dup: 0.3},
 	}
 }
 
@@ -230,7 +229,7 @@ func TestClaimsAreRight(t *testing.T) {
 				if c.Server != nil {
 					needServer(t)
 				}
-				o, err := r.one(t.Context(), &c, choice{s, 100, 3}, r.IDs, 0)
+				o, err := r.one(t.Context(), &c, choice{s, 100, 3}, 5000, 0)
 				if err != nil || o.wrong != "" || len(o.samples) == 0 {
 					t.Errorf("%+v, %v", o, err)
 				}
@@ -239,15 +238,25 @@ func TestClaimsAreRight(t *testing.T) {
 	}
 }
 
-func TestScaleHasARowForEachNumberThatIsReached(t *testing.T) {
+func TestThereIsARowForEachNumberOfIDs(t *testing.T) {
 	for limit, want := range map[float64]string{
 		0:    "bbolt 1000 ids: 1000, bbolt 5000 ids: 5000, hapax 1000 ids: 1000, hapax 5000 ids: 5000, ",
-		1e-9: "bbolt 1000 ids: 0, hapax 1000 ids: 0, ", // the time is over before the first batch
+		1e-9: "bbolt 1000 ids: 0, bbolt 5000 ids: 0, hapax 1000 ids: 0, hapax 5000 ids: 0, ", // the time is over before the first batch
 	} {
 		r := newClaiming(t)
-		r.g.Only, r.Batch, r.InFlight, r.MaxSeconds = []string{"hapax", "bbolt"}, []int{100}, []int{2}, limit
+		r.g.Only, r.g.Rounds, r.IDs, r.Batch, r.InFlight, r.MaxSeconds = []string{"hapax", "bbolt"}, 1, []int{1000, 5000}, []int{100}, []int{2}, limit
 		var tb table
-		if err := r.scale(t.Context(), &tb, []int{1000, 5000}); err != nil {
+		entries, err := r.entries(t.Context(), &tb)
+		for i := range entries {
+			if kills := entries[i].kills; (len(kills) == 1) != (i%2 == 0) {
+				t.Errorf("%s is killed: %v", entries[i].row.Work, kills)
+			}
+			entries[i].kills = nil
+		}
+		if err == nil {
+			err = r.g.rounds(t.Context(), entries)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		got := ""
@@ -264,37 +273,55 @@ func TestScaleHasARowForEachNumberThatIsReached(t *testing.T) {
 	}
 }
 
+func TestAbsentContenderIsLeftOut(t *testing.T) {
+	var tb table
+	runs := 0
+	entries := []entry{
+		{row: tb.add(report.Row{Name: "absent"}), kills: []kill{killProcess}, run: func(context.Context, kill) (outcome, error) {
+			runs++
+			return outcome{}, fmt.Errorf("looking: %w", servers.ErrAbsent)
+		}},
+		{row: tb.add(report.Row{Name: "present"}), kills: []kill{killProcess}, run: func(_ context.Context, k kill) (outcome, error) {
+			return outcome{perS: 1, wrong: map[kill]string{killProcess: "1 lost"}[k]}, nil
+		}},
+	}
+	if err := (&cli{Rounds: 2}).rounds(t.Context(), entries); err != nil || runs != 1 {
+		t.Errorf("%d runs of the absent one, %v", runs, err)
+	}
+	if absent, present := tb.rows[0], tb.rows[1]; len(absent.outcomes) > 0 || len(present.outcomes) != 2 || present.Killed != "WRONG: 1 lost" {
+		t.Errorf("%+v, %+v", absent, present)
+	}
+	entries[1].run = func(context.Context, kill) (outcome, error) { return outcome{}, errLimit }
+	if err := (&cli{Rounds: 1}).rounds(t.Context(), entries); !errors.Is(err, errLimit) || !strings.Contains(err.Error(), "present") {
+		t.Errorf("the error of a run is told as %v", err)
+	}
+}
+
 // TestKillIsSeen has its control in it: what keeps claims in memory alone has lost them.
 func TestKillIsSeen(t *testing.T) {
 	r := newClaiming(t)
 	for _, c := range claimer.Contenders {
-		if c.Blind {
-			continue
-		}
 		t.Run(c.Name, func(t *testing.T) {
 			k := killProcess
 			if c.Server != nil {
 				needServer(t)
 				k = killBoth
 			}
-			how, err := r.kill(t.Context(), &c, choice{batch: 100}, k)
+			o, err := r.kill(t.Context(), &c, choice{batch: 100}, 5000, k)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if loses := c.Durability == "nothing"; loses != strings.HasPrefix(how, "WRONG") {
-				t.Errorf("durability %q: %s", c.Durability, how)
+			if loses := c.Durability == "nothing"; loses != (o.wrong != "") {
+				t.Errorf("durability %q: %s", c.Durability, o.wrongOrRight())
 			}
 		})
 	}
 }
 
-func TestServerThatCannotBeHadIsLeftOut(t *testing.T) {
+func TestServerThatIsNotInstalledIsLeftOut(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	_, err := servers.Redis(context.Background(), servers.Options{Cache: t.TempDir(), Dir: t.TempDir()}, servers.RedisNone)
-	if err == nil {
-		t.Skip("this machine has a redis-server outside of PATH")
-	}
-	if !strings.Contains(err.Error(), "install the Debian package redis-server") {
+	_, err := servers.Redis(servers.RedisNone)(context.Background(), servers.Options{Dir: t.TempDir()})
+	if !errors.Is(err, servers.ErrAbsent) || !strings.Contains(err.Error(), "install the Debian package redis-server") {
 		t.Error(err)
 	}
 }
@@ -304,27 +331,6 @@ func TestProgramThatCannotBeBuiltIsLeftOut(t *testing.T) {
 	_, err := streams.Build(t.Context(), servers.Options{Cache: t.TempDir()})
 	if !errors.Is(err, servers.ErrAbsent) || !strings.Contains(err.Error(), "install the Debian package default-jdk-headless") {
 		t.Error(err)
-	}
-}
-
-func TestWeeksRiseAndFall(t *testing.T) {
-	a, err := startWeeks(t.Context(), claimer.WeeksOrder{PerWeek: 2000, Weeks: 4, Keep: 1, Seed: 1, Dir: t.TempDir() + "/weeks"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var stored []uint64
-	for _, s := range a.Result.Samples {
-		stored = append(stored, s.Stored)
-	}
-	// A sample after each week's claims, and after each of the two drops.
-	want := []uint64{2000, 4000, 2000, 4000, 2000, 4000}
-	if len(stored) != len(want) {
-		t.Fatal(stored)
-	}
-	for i := range want {
-		if stored[i] != want[i] {
-			t.Fatal(stored)
-		}
 	}
 }
 

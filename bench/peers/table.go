@@ -57,7 +57,6 @@ type table struct {
 type measured struct {
 	report.Row
 	outcomes []outcome
-	absent   bool // its server cannot be had
 }
 
 func (t *table) add(row report.Row) *measured {

@@ -52,18 +52,21 @@ var rooms = map[string][]string{
 	"kafkaadapter/deadletter": {"engine", "engine/limits", "kafkaadapter/identify", "internal/decode", "internal/keyspace"},
 	"kafkaadapter/identify":   {"weekbucket", "correlation"},
 
-	"bench":          {"engine", "engine/limits", "engine/storage", "weekbucket", "engine/pebble", "engine/bolt", "kafkaadapter", "kafkaadapter/deadletter", "kafkaadapter/identify", "telemetry", "idempotency", "outbox", "versions", "internal/wait"},
+	"bench": {"engine", "engine/limits", "engine/storage", "engine/pebble", "engine/bolt", "kafkaadapter", "kafkaadapter/deadletter", "kafkaadapter/identify", "telemetry", "idempotency", "outbox", "versions", "correlation", "weekbucket", "internal/wait",
+		"bench/internal/rawstore", "bench/internal/runner", "bench/internal/topics", "bench/internal/traffic"},
+	"bench/internal/rawstore": {"engine/pebble"},
+	"bench/internal/runner":   {},
+	"bench/internal/topics":   {"bench/internal/traffic", "internal/wait"},
+	"bench/internal/traffic":  {"engine", "weekbucket"},
 	"bench/report":   {},
 	"cmd/dedupbench": {"bench", "bench/report"},
 
 	// a separate module, with all packages below it
-	"bench/peers":          {"bench/peers/claimer", "bench/peers/consumer", "bench/peers/servers", "bench/peers/traffic", "bench/report"},
-	"bench/peers/claimer":  {"engine", "engine/pebble", "bench/peers/raw", "bench/peers/servers", "bench/peers/traffic", "bench/report"},
-	"bench/peers/consumer": {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "bench/peers/raw", "bench/peers/servers", "bench/peers/streams", "bench/peers/traffic"},
-	"bench/peers/raw":      {},
+	"bench/peers":          {"bench/internal/runner", "bench/internal/topics", "bench/internal/traffic", "bench/peers/claimer", "bench/peers/consumer", "bench/peers/servers", "bench/report"},
+	"bench/peers/claimer":  {"engine", "engine/pebble", "bench/internal/rawstore", "bench/internal/runner", "bench/internal/traffic", "bench/peers/servers", "bench/report"},
+	"bench/peers/consumer": {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "bench/internal/rawstore", "bench/internal/runner", "bench/internal/traffic", "bench/peers/servers", "bench/peers/streams"},
 	"bench/peers/servers":  {},
 	"bench/peers/streams":  {"bench/peers/servers"},
-	"bench/peers/traffic":  {},
 
 	"integrations/grpcidempotency": {"engine", "engine/limits", "listener"}, // a separate module
 	"integrations/watermilldedup":  {"engine", "engine/limits", "listener"}, // a separate module

@@ -14,18 +14,19 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/hapax-dev/hapax/bench/internal/runner"
+	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/bench/peers/servers"
-	"github.com/hapax-dev/hapax/bench/peers/traffic"
+	"github.com/hapax-dev/hapax/bench/report"
 )
 
-// An Order is everything that a run has to know; it is passed to its process as JSON.
+// An Order is a process that claims, and everything that it has to know.
 type Order struct {
 	Contender string
 	Setting   string // one of the contender's
 	Log       traffic.Log
-	At        time.Time // of the events
-	Batch     int       // ids of one call
-	InFlight  int       // calls at once
+	Batch     int // ids of one call
+	InFlight  int // calls at once
 	// MaxSeconds ends the run early: no further batch is begun. 0: it runs to the end.
 	MaxSeconds float64
 	Socket     string // of its server
@@ -43,15 +44,7 @@ type Result struct {
 	// Seconds and CPUSeconds, of this process, are without the making of ids.
 	Seconds    float64
 	CPUSeconds float64
-	Samples    []Sample
-}
-
-// A Sample is taken after each portion of the log.
-type Sample struct {
-	Stored   uint64  // distinct ids so far
-	PerS     float64 // in this portion
-	Disk     uint64  // bytes of all files
-	Resident uint64  // bytes of the process that keeps the claims; 0 if that cannot be told
+	Samples    []report.Sample // after each portion of the log
 }
 
 // A claims system is asked by InFlight goroutines.
@@ -65,14 +58,22 @@ type claims interface {
 // portion is how many ids are made at once, while the clock stands still.
 const portion = 1 << 18
 
-// Run asks for the ids of the log in order. It reports progress as the number of ids that are
-// answered, when all before them are as well.
-func Run(ctx context.Context, o Order, progress func(answered uint64)) (r Result, err error) {
-	c, ok := Find(o.Contender)
+// Do implements runner.Work: it asks for the ids of the log in order. It reports "at" with the
+// number of ids that are answered, when all before them are as well, and "result".
+func (o *Order) Do(say *runner.Voice) error {
+	r, err := o.ask(context.Background(), func(answered uint64) { say.Line("at", answered) })
+	if err == nil {
+		say.Line("result", r)
+	}
+	return err
+}
+
+func (o *Order) ask(ctx context.Context, progress func(answered uint64)) (r Result, err error) {
+	c, ok := find(o.Contender)
 	if !ok {
 		return r, fmt.Errorf("there is no contender %q", o.Contender)
 	}
-	system, err := c.open(ctx, &o)
+	system, err := c.open(ctx, o)
 	if err != nil {
 		return r, err
 	}
@@ -83,9 +84,9 @@ func Run(ctx context.Context, o Order, progress func(answered uint64)) (r Result
 		ids, fresh = ids[:0], fresh[:0]
 		for range min(portion, uint64(o.Log.N)-r.Asked) {
 			n, repeat := seq.Next()
-			ids, fresh = append(ids, o.Log.ID(n)), append(fresh, !repeat)
+			ids, fresh = append(ids, o.Log.Source.UUID(n)), append(fresh, !repeat)
 		}
-		run := running{Order: &o, ctx: ctx, system: system, progress: progress, before: r.Asked}
+		run := running{Order: o, ctx: ctx, system: system, progress: progress, before: r.Asked}
 		if o.MaxSeconds > 0 {
 			run.left = time.Duration((o.MaxSeconds - r.Seconds) * float64(time.Second))
 		}
@@ -178,12 +179,12 @@ func (r *running) caller(ids []uuid.UUID, start time.Time) {
 	}
 }
 
-func (r *running) sample(stored uint64, perS float64) Sample {
-	s := Sample{Stored: stored, PerS: perS, Disk: size(r.Data)}
-	c, _ := Find(r.Contender)
+func (r *running) sample(stored uint64, perS float64) report.Sample {
+	s := report.Sample{Claimed: stored, Stored: stored, PerS: perS, Disk: size(r.Data)}
+	c, _ := find(r.Contender)
 	switch {
 	case r.Server == 0:
-		s.Resident, _ = servers.ResidentBytes(self())
+		s.Resident, _ = servers.ResidentBytes(os.Getpid())
 	case c.oneProcess:
 		s.Resident, _ = servers.ResidentBytes(r.Server)
 	}

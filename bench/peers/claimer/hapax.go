@@ -28,7 +28,7 @@ func openHapax(_ context.Context, o *Order) (claims, error) {
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	return &hapaxClaims{eng: eng, at: o.At}, nil
+	return &hapaxClaims{eng: eng, at: o.Log.Source.Latest.Start()}, nil
 }
 
 func (h *hapaxClaims) claim(ctx context.Context, ids []uuid.UUID) (fresh int, err error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 
-	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/google/uuid"
 )
 
@@ -28,27 +27,3 @@ func (m *mapClaims) claim(_ context.Context, ids []uuid.UUID) (int, error) {
 }
 
 func (m *mapClaims) close() error { return nil }
-
-type watermillClaims struct {
-	repo middleware.ExpiringKeyRepository
-}
-
-func openWatermill(context.Context, *Order) (claims, error) {
-	repo, err := middleware.NewMapExpiringKeyRepository(retention)
-	return watermillClaims{repo}, err
-}
-
-func (w watermillClaims) claim(ctx context.Context, ids []uuid.UUID) (fresh int, err error) {
-	for _, id := range ids {
-		repeat, err := w.repo.IsDuplicate(ctx, id.String())
-		if err != nil {
-			return fresh, err
-		}
-		if !repeat {
-			fresh++
-		}
-	}
-	return fresh, nil
-}
-
-func (watermillClaims) close() error { return nil }

@@ -45,18 +45,9 @@ func (r redisClaims) claim(ctx context.Context, ids []uuid.UUID) (fresh int, err
 
 func (r redisClaims) close() error { return r.client.Close() }
 
-type postgresClaims struct {
-	pool *pgxpool.Pool
-	rows bool
-}
+type postgresClaims struct{ pool *pgxpool.Pool }
 
-func openPostgres(ctx context.Context, o *Order) (claims, error) { return newPostgres(ctx, o, false) }
-
-func openPostgresRows(ctx context.Context, o *Order) (claims, error) {
-	return newPostgres(ctx, o, true)
-}
-
-func newPostgres(ctx context.Context, o *Order, rows bool) (claims, error) {
+func openPostgres(ctx context.Context, o *Order) (claims, error) {
 	config, err := pgxpool.ParseConfig(servers.PostgresAddress(o.Socket))
 	if err != nil {
 		return nil, err
@@ -67,13 +58,10 @@ func newPostgres(ctx context.Context, o *Order, rows bool) (claims, error) {
 		return nil, err
 	}
 	_, err = pool.Exec(ctx, "CREATE TABLE IF NOT EXISTS claims (id uuid PRIMARY KEY)")
-	return &postgresClaims{pool, rows}, err
+	return &postgresClaims{pool}, err
 }
 
 func (p *postgresClaims) claim(ctx context.Context, ids []uuid.UUID) (int, error) {
-	if p.rows {
-		return p.claimRows(ctx, ids)
-	}
 	sorted := make([]pgtype.UUID, len(ids)) // in order nothing deadlocks, and pages are visited once
 	for i, id := range ids {
 		sorted[i] = pgtype.UUID{Bytes: id, Valid: true}
@@ -81,22 +69,6 @@ func (p *postgresClaims) claim(ctx context.Context, ids []uuid.UUID) (int, error
 	slices.SortFunc(sorted, func(a, b pgtype.UUID) int { return bytes.Compare(a.Bytes[:], b.Bytes[:]) })
 	tag, err := p.pool.Exec(ctx, "INSERT INTO claims SELECT unnest($1::uuid[]) ON CONFLICT DO NOTHING", sorted)
 	return int(tag.RowsAffected()), err
-}
-
-func (p *postgresClaims) claimRows(ctx context.Context, ids []uuid.UUID) (fresh int, err error) {
-	conn, err := p.pool.Acquire(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer conn.Release()
-	for _, id := range ids {
-		tag, err := conn.Exec(ctx, "INSERT INTO claims VALUES ($1) ON CONFLICT DO NOTHING", pgtype.UUID{Bytes: id, Valid: true})
-		if err != nil {
-			return fresh, err
-		}
-		fresh += int(tag.RowsAffected())
-	}
-	return fresh, nil
 }
 
 func (p *postgresClaims) close() error {

@@ -15,10 +15,10 @@ import (
 	"github.com/google/uuid"
 	bbolt "go.etcd.io/bbolt"
 
-	"github.com/hapax-dev/hapax/bench/peers/raw"
+	"github.com/hapax-dev/hapax/bench/internal/rawstore"
 )
 
-func memTable(setting string) int64 {
+func memTable(setting string) uint64 {
 	if setting == "memtable=8MB" {
 		return 8 << 20
 	}
@@ -123,32 +123,17 @@ func (b *boltClaims) claim(_ context.Context, ids []uuid.UUID) (fresh int, err e
 func (b *boltClaims) close() error { return b.db.Close() }
 
 type pebbleClaims struct {
-	db    *pebble.DB
-	blind bool
-	mu    sync.Mutex // held from the Gets to the end of Apply
+	db *pebble.DB
+	mu sync.Mutex // held from the Gets to the end of Apply
 }
 
 func openPebble(_ context.Context, o *Order) (claims, error) {
-	db, err := raw.OpenPebble(o.Dir, uint64(memTable(o.Setting)))
+	db, err := rawstore.OpenPebble(o.Dir, memTable(o.Setting), false)
 	return &pebbleClaims{db: db}, err
-}
-
-func openPebbleBlind(_ context.Context, o *Order) (claims, error) {
-	db, err := raw.OpenPebble(o.Dir, uint64(memTable(o.Setting)))
-	return &pebbleClaims{db: db, blind: true}, err
 }
 
 func (p *pebbleClaims) claim(_ context.Context, ids []uuid.UUID) (fresh int, err error) {
 	b := p.db.NewBatchWithSize(len(ids) * 24)
-	if p.blind {
-		for i := range ids {
-			err = errors.Join(err, b.Set(ids[i][:], nil, nil))
-		}
-		if err == nil {
-			err = b.Commit(pebble.Sync)
-		}
-		return 0, errors.Join(err, b.Close())
-	}
 	if fresh, err = p.decide(b, ids); err == nil {
 		err = b.SyncWait()
 	}

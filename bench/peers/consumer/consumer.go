@@ -5,15 +5,19 @@ package consumer
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/hapax-dev/hapax/bench/internal/runner"
+	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/bench/peers/servers"
-	"github.com/hapax-dev/hapax/bench/peers/traffic"
 )
 
 // Work is what is done for each new event.
@@ -26,7 +30,7 @@ const (
 	Claims    Work = "claims"    // nothing beside decoding
 )
 
-// An Order is everything that a consumer has to know; it is passed to its process as JSON.
+// An Order is a process that consumes, and everything that it has to know.
 type Order struct {
 	Contender string
 	Work      Work
@@ -57,28 +61,41 @@ type Result struct {
 	Balances map[int]int64
 	// Calls counts handled events in this process.
 	Calls uint64
-	// Used is what process and broker have used from the end of a warm-up on; nil: there was none,
-	// and what the process has used counts.
+	// CPUSeconds are of the process.
+	CPUSeconds float64
+	// Used is what process and broker have used from the end of a warm-up on; nil: there was none.
 	Used *servers.Usage
 }
 
 // Batch is how many records of one partition a contender handles at once, if it handles batches.
 const Batch = 2000
 
-// Run consumes the topic to its end. It reports progress as the number of records that are done.
-func Run(ctx context.Context, o Order, progress func(done uint64)) (Result, error) {
+// Do implements runner.Work: it consumes the topic to its end. It reports "at" with the number of
+// records that are done, and "result".
+func (o *Order) Do(say *runner.Voice) error {
+	r, err := o.consume(context.Background(), func(done uint64) { say.Line("at", done) })
+	if err == nil {
+		r.CPUSeconds, err = servers.CPUSeconds(os.Getpid())
+	}
+	if err == nil {
+		say.Line("result", r)
+	}
+	return err
+}
+
+func (o *Order) consume(ctx context.Context, progress func(done uint64)) (Result, error) {
 	c, ok := find(o.Contender)
 	if !ok {
 		return Result{}, fmt.Errorf("there is no contender %q", o.Contender)
 	}
 	if c.run != nil {
-		return c.run(ctx, o, progress)
+		return c.run(ctx, *o, progress)
 	}
-	s, err := c.open(ctx, &o)
+	s, err := c.open(ctx, o)
 	if err != nil {
 		return Result{}, err
 	}
-	r, err := consume(ctx, &o, s, progress)
+	r, err := consume(ctx, o, s, progress)
 	return r, errors.Join(err, s.close())
 }
 
@@ -94,6 +111,20 @@ type sink interface {
 	close() error
 }
 
+// idOf parses the id in a record's headers.
+func idOf(r *kgo.Record) (uuid.UUID, error) {
+	id, err := uuid.ParseBytes(traffic.IDOf(r))
+	if err != nil {
+		return id, fmt.Errorf("the record at offset %d of partition %d has no id: %w", r.Offset, r.Partition, err)
+	}
+	return id, nil
+}
+
+func decodePayment(value []byte) (p traffic.Payment, err error) {
+	err = json.Unmarshal(value, &p)
+	return p, err
+}
+
 // A payments decodes the new events of a batch and sums what they move.
 type payments struct {
 	work  Work
@@ -104,7 +135,7 @@ type payments struct {
 func newPayments(w Work) *payments { return &payments{work: w, moved: make(map[int]int64)} }
 
 func (p *payments) add(r *kgo.Record) error {
-	pay, err := traffic.Decode(r.Value)
+	pay, err := decodePayment(r.Value)
 	if err != nil {
 		return err
 	}

@@ -28,10 +28,6 @@ type Contender struct {
 
 var allWorks = []Work{Shared, Partition, Claims}
 
-func redisServer(d servers.RedisDurability) func(context.Context, servers.Options) (*servers.Server, error) {
-	return func(ctx context.Context, o servers.Options) (*servers.Server, error) { return servers.Redis(ctx, o, d) }
-}
-
 // Contenders are all of them, in the order of the tables.
 var Contenders = []Contender{
 	{
@@ -40,22 +36,22 @@ var Contenders = []Contender{
 		Settings:   "one goroutine polls and handles; a Go map of 16-byte ids, a map of balances; offsets committed ten times a second",
 	},
 	{
-		Name: "redis", Works: allWorks, open: openRedis, Server: redisServer(servers.RedisNone),
+		Name: "redis", Works: allWorks, open: openRedis, Server: servers.Redis(servers.RedisNone),
 		Durability: "nothing: claims and balances are in the memory of the server",
 		Settings:   "Unix socket, a connection for each partition; SET NX EX of 2,000 ids in one pipeline, then one INCRBY for each account in a second one",
 	},
 	{
-		Name: "redis-always", Works: allWorks, open: openRedis, Server: redisServer(servers.RedisAlways),
+		Name: "redis-always", Works: allWorks, open: openRedis, Server: servers.Redis(servers.RedisAlways),
 		Durability: "each answer is synced to the append-only file (appendfsync always); claims before balances",
 		Settings:   "as redis",
 	},
 	{
-		Name: "redis-script", Works: allWorks, open: openRedisScript, Server: redisServer(servers.RedisNone),
+		Name: "redis-script", Works: allWorks, open: openRedisScript, Server: servers.Redis(servers.RedisNone),
 		Durability: "nothing: claims and balances are in the memory of the server, and change together",
 		Settings:   "Unix socket, a connection for each partition; one Lua script claims 2,000 ids and adds to the balances",
 	},
 	{
-		Name: "redis-script-always", Works: allWorks, open: openRedisScript, Server: redisServer(servers.RedisAlways),
+		Name: "redis-script-always", Works: allWorks, open: openRedisScript, Server: servers.Redis(servers.RedisAlways),
 		Durability: "claims and balances of a batch are synced together (appendfsync always)",
 		Settings:   "as redis-script",
 	},

@@ -12,7 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/hapax-dev/hapax/bench/peers/traffic"
+	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/pebble"
 	"github.com/hapax-dev/hapax/kafkaadapter"
@@ -84,7 +84,7 @@ func (h *hapax) options() kafkaadapter.Options {
 
 // decode is called before the turn of a partition, so that the turns of shared accounts are short.
 func decode(_ context.Context, r *kgo.Record) (any, error) {
-	p, err := traffic.Decode(r.Value)
+	p, err := decodePayment(r.Value)
 	if err != nil {
 		return nil, kafkaadapter.Permanent(err)
 	}

@@ -5,8 +5,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"github.com/hapax-dev/hapax/bench/peers/traffic"
 )
 
 // mapSink is the plain loop: what a process does that keeps everything in its memory.
@@ -25,7 +23,7 @@ func (m *mapSink) loops() {}
 
 func (m *mapSink) apply(_ context.Context, partition int32, recs []*kgo.Record) error {
 	for _, r := range recs {
-		id, err := traffic.IDOf(r)
+		id, err := idOf(r)
 		if err != nil {
 			return err
 		}
@@ -33,7 +31,7 @@ func (m *mapSink) apply(_ context.Context, partition int32, recs []*kgo.Record) 
 			continue
 		}
 		m.seen[id] = struct{}{}
-		p, err := traffic.Decode(r.Value)
+		p, err := decodePayment(r.Value)
 		if err != nil {
 			return err
 		}

@@ -10,8 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/hapax-dev/hapax/bench/peers/raw"
-	"github.com/hapax-dev/hapax/bench/peers/traffic"
+	"github.com/hapax-dev/hapax/bench/internal/rawstore"
 )
 
 // pebbleSink is the code of an experienced user of Pebble: one lock, a Get for
@@ -26,7 +25,7 @@ type pebbleSink struct {
 }
 
 func openPebble(_ context.Context, o *Order) (sink, error) {
-	db, err := raw.OpenPebble(o.Dir, 64<<20)
+	db, err := rawstore.OpenPebble(o.Dir, 64<<20, false)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +54,7 @@ func (s *pebbleSink) decide(partition int32, recs []*kgo.Record) (*pebble.Batch,
 	b := s.db.NewBatchWithSize(len(recs) * 40)
 	ids := make([]uuid.UUID, len(recs))
 	for i, r := range recs {
-		id, err := traffic.IDOf(r)
+		id, err := idOf(r)
 		if err != nil {
 			return b, err
 		}

@@ -14,7 +14,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/bench/peers/servers"
-	"github.com/hapax-dev/hapax/bench/peers/traffic"
 )
 
 // postgresSink keeps claims, balances and offsets in tables, and changes them in one transaction
@@ -76,7 +75,7 @@ func (s *postgresSink) claim(ctx context.Context, conn *pgxpool.Conn, recs []*kg
 	byID := make(map[uuid.UUID]*kgo.Record, len(recs))
 	ids := make([]pgtype.UUID, 0, len(recs))
 	for _, r := range recs {
-		id, err := traffic.IDOf(r)
+		id, err := idOf(r)
 		if err != nil {
 			return nil, err
 		}

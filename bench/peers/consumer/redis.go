@@ -11,7 +11,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/bench/peers/servers"
-	"github.com/hapax-dev/hapax/bench/peers/traffic"
 )
 
 // redisSink claims with SET NX and adds with INCRBY. A process that dies between the two pipelines
@@ -47,7 +46,7 @@ func (s *redisSink) apply(ctx context.Context, partition int32, recs []*kgo.Reco
 	claims := make([]*redis.BoolCmd, len(recs))
 	_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, r := range recs {
-			id, err := traffic.IDOf(r)
+			id, err := idOf(r)
 			if err != nil {
 				return err
 			}
@@ -114,11 +113,11 @@ func (s *redisSink) applyScript(ctx context.Context, partition int32, recs []*kg
 	args := make([]any, 0, 2+step*len(recs))
 	args = append(args, int(retention/time.Second), step)
 	for _, r := range recs {
-		id, err := traffic.IDOf(r)
+		id, err := idOf(r)
 		if err != nil {
 			return err
 		}
-		p, err := traffic.Decode(r.Value)
+		p, err := decodePayment(r.Value)
 		if err != nil {
 			return err
 		}

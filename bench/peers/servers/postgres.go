@@ -38,7 +38,10 @@ var PostgresSettings = map[string]string{
 
 // Postgres returns a Postgres that is not started, on a new cluster.
 func Postgres(ctx context.Context, o Options) (*Server, error) {
-	path, err := find(ctx, o, "postgres", "postgresql-15", "/usr/lib/postgresql/*/bin/postgres")
+	path, err := find("postgres", "postgresql", "/usr/lib/postgresql/*/bin/postgres")
+	if err == nil {
+		path, err = filepath.EvalSymlinks(path) // initdb is beside it
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +56,6 @@ func Postgres(ctx context.Context, o Options) (*Server, error) {
 	setUp := exec.CommandContext(ctx, filepath.Join(filepath.Dir(path), "initdb"), "-D", o.Dir, "-U", "peers", "--auth=trust",
 		"-E", "UTF8", "--locale=C", "--wal-segsize=64", "--no-sync")
 	setUp.Dir = "/"
-	withLibraries(setUp, o)
 	if err := asUser(setUp, o.Dir); err != nil {
 		return nil, err
 	}
@@ -68,7 +70,6 @@ func Postgres(ctx context.Context, o Options) (*Server, error) {
 	s.start = func() *exec.Cmd {
 		cmd := exec.Command(path, args...)
 		cmd.Dir = "/"
-		withLibraries(cmd, o)
 		_ = asUser(cmd) // it could be done above
 		return cmd
 	}

@@ -13,12 +13,10 @@ import (
 // A RedisDurability says when Redis writes what it has acknowledged.
 type RedisDurability string
 
-// The durabilities: nothing is written; the append-only file is synced once a second; it is synced
-// before each answer.
+// The durabilities: nothing is written; the append-only file is synced before each answer.
 const (
-	RedisNone     RedisDurability = "none"
-	RedisEverysec RedisDurability = "everysec"
-	RedisAlways   RedisDurability = "always"
+	RedisNone   RedisDurability = "none"
+	RedisAlways RedisDurability = "always"
 )
 
 // RedisSettings are those beside the durability: no snapshots and no rewriting of the append-only
@@ -27,9 +25,13 @@ var RedisSettings = []string{
 	"--port", "0", "--save", "", "--auto-aof-rewrite-percentage", "0", "--maxclients", "200", "--hz", "10", "--daemonize", "no", "--loglevel", "warning",
 }
 
-// Redis returns a Redis that is not started.
-func Redis(ctx context.Context, o Options, d RedisDurability) (*Server, error) {
-	path, err := find(ctx, o, "redis-server", "redis-server")
+// Redis returns a func that makes a Redis, which is not started.
+func Redis(d RedisDurability) func(context.Context, Options) (*Server, error) {
+	return func(_ context.Context, o Options) (*Server, error) { return newRedis(o, d) }
+}
+
+func newRedis(o Options, d RedisDurability) (*Server, error) {
+	path, err := find("redis-server", "redis-server")
 	if err != nil {
 		return nil, err
 	}
@@ -47,11 +49,7 @@ func Redis(ctx context.Context, o Options, d RedisDurability) (*Server, error) {
 		args = append(args, "--appendonly", "yes", "--appendfsync", string(d), "--no-appendfsync-on-rewrite", "yes")
 	}
 	s := &Server{Socket: socket, Data: o.Dir, sockets: filepath.Dir(socket)}
-	s.start = func() *exec.Cmd {
-		cmd := exec.Command(path, args...)
-		withLibraries(cmd, o)
-		return cmd
-	}
+	s.start = func() *exec.Cmd { return exec.Command(path, args...) }
 	s.answers = func(ctx context.Context) error {
 		c := NewRedisClient(socket, 1)
 		defer func() { _ = c.Close() }()

@@ -1,4 +1,4 @@
-// Package servers finds or installs the servers that Hapax is compared with, and runs each on a
+// Package servers finds the servers that Hapax is compared with, and runs each on a
 // directory of its own, reachable through a Unix socket only.
 package servers
 
@@ -14,17 +14,28 @@ import (
 	"time"
 )
 
-// ErrAbsent is returned if a server is neither installed nor can be installed.
+// ErrAbsent is returned if a program is not installed.
 var ErrAbsent = errors.New("the server is not installed")
+
+// find returns the path of a program: in PATH, or where the distribution keeps it.
+func find(program, pkg string, places ...string) (string, error) {
+	if path, err := exec.LookPath(program); err == nil {
+		return path, nil // Redis looks at the name by which it was started
+	}
+	for _, place := range places {
+		if found, _ := filepath.Glob(place); len(found) > 0 {
+			return found[len(found)-1], nil
+		}
+	}
+	return "", fmt.Errorf("%w: %s: install the Debian package %s", ErrAbsent, program, pkg)
+}
 
 // Options say where servers are found and kept.
 type Options struct {
-	// Cache is a directory for unpacked packages; it may be kept for the next run.
+	// Cache is a directory for built programs; it may be kept for the next run.
 	Cache string
 	// Dir is a new directory for the data of a server.
 	Dir string
-	// Install allows fetching packages of the distribution.
-	Install bool
 }
 
 // A Server is a process with data on disk.

@@ -198,3 +198,20 @@ func FuzzIdentity(f *testing.F) {
 		}
 	})
 }
+
+func TestStoreOfAnotherModuleHasItsOwnKind(t *testing.T) {
+	dir, kind := t.TempDir(), Kind{Letter: 'L', Name: "log", Format: 3}
+	if err := WriteIdentity(OS{}, dir, kind, someIdentity); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ReadIdentity(OS{}, dir, kind); err != nil || got != someIdentity {
+		t.Fatal(got, err)
+	}
+	if _, err := ReadIdentity(OS{}, dir, Pebble); !errors.Is(err, storage.ErrForeign) {
+		t.Errorf("as a Pebble store: %v", err)
+	}
+	kind.Format = 2
+	if _, err := ReadIdentity(OS{}, dir, kind); !errors.Is(err, storage.ErrNewerFormat) {
+		t.Errorf("by an older build: %v", err)
+	}
+}

@@ -1,4 +1,4 @@
-package bench
+package traffic
 
 import (
 	"bytes"
@@ -12,19 +12,17 @@ import (
 
 func TestIDsAreReproducibleAndDistinct(t *testing.T) {
 	for _, kind := range []IDKind{UUIDv4, UUIDv7, Text} {
-		a, err := newSource(7, kind, 3, 4)
+		a, err := NewSource(7, kind, 3, 4)
 		if err != nil {
 			t.Fatal(err)
 		}
 		b := a
-		b.names = nil
-		b.nameScopes()
-		other, _ := newSource(8, kind, 3, 4)
+		other, _ := NewSource(8, kind, 3, 4)
 		seen := make(map[string]bool)
 		for n := range uint64(10_000) {
-			x, _ := a.event(n, nil)
-			y, _ := b.event(n, nil)
-			z, _ := other.event(n, nil)
+			x, _ := a.Event(n, nil)
+			y, _ := b.Event(n, nil)
+			z, _ := other.Event(n, nil)
 			if !bytes.Equal(x.ID, y.ID) || x.Scope != y.Scope || !x.Time.Equal(y.Time) {
 				t.Fatalf("%s: event %d is %v and %v", kind, n, x, y)
 			}
@@ -41,10 +39,10 @@ func TestIDsAreReproducibleAndDistinct(t *testing.T) {
 
 func TestUUIDsAreOfTheirVersion(t *testing.T) {
 	for kind, version := range map[IDKind]uuid.Version{UUIDv4: 4, UUIDv7: 7} {
-		s, _ := newSource(1, kind, 1, 1)
+		s, _ := NewSource(1, kind, 1, 1)
 		last := ""
 		for n := range uint64(1000) {
-			id := string(s.appendID(nil, n*100))
+			id := string(s.AppendID(nil, n*100))
 			u, err := uuid.Parse(id)
 			if err != nil || u.Version() != version || u.Variant() != uuid.RFC4122 || u.String() != id {
 				t.Fatalf("%s: %s: version %v, variant %v, %v", kind, id, u.Version(), u.Variant(), err)
@@ -58,11 +56,11 @@ func TestUUIDsAreOfTheirVersion(t *testing.T) {
 }
 
 func TestEventsAreSpreadEvenly(t *testing.T) {
-	s, _ := newSource(1, UUIDv4, 5, 4)
+	s, _ := NewSource(1, UUIDv4, 5, 4)
 	const n = 40_000
 	weeks, scopes := map[weekbucket.Week]float64{}, map[string]float64{}
 	for i := range uint64(n) {
-		ev, _ := s.event(i, nil)
+		ev, _ := s.Event(i, nil)
 		week, err := weekbucket.Of(ev.Time)
 		if err != nil {
 			t.Fatal(err)
@@ -99,13 +97,16 @@ func TestTrafficRepeatsTheShareAskedFor(t *testing.T) {
 		{RepeatAll, 0.5, 0.4, 0.6},
 	} {
 		share := tt.share
-		traffic := traffic{seed: 3, share: share, repeats: tt.repeats}
+		traffic := Numbers{Seed: 3, Share: share, Repeats: tt.repeats}
 		const n = 100_000
 		seen := make([]bool, n)
 		var fresh, repeats, old float64
 		for range n {
 			before := traffic.fresh
-			k := traffic.next()
+			k, repeat := traffic.Next()
+			if repeat != seen[k] {
+				t.Fatalf("event %d is said to be a repeat: %v", k, repeat)
+			}
 			switch {
 			case !seen[k]:
 				fresh++

@@ -15,6 +15,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/hapax-dev/hapax/bench/internal/runner"
+	"github.com/hapax-dev/hapax/bench/internal/traffic"
+	"github.com/hapax-dev/hapax/correlation"
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/idempotency"
 	"github.com/hapax-dev/hapax/kafkaadapter"
@@ -24,15 +27,15 @@ import (
 	"github.com/hapax-dev/hapax/versions"
 )
 
-// A layersState is the progress of a process: the next offsets of the partitions of events and
+// A serviceState is the progress of a process: the next offsets of the partitions of events and
 // changes, and the number of unpublished messages.
-type layersState struct {
+type serviceState struct {
 	Next    [2 * layersPartitions]int64
 	Pending float64
 }
 
 // drained reports whether all records up to these ends are processed.
-func (s *layersState) drained(ends []int64) bool {
+func (s *serviceState) drained(ends []int64) bool {
 	for i, end := range ends {
 		if s.Next[i] < end {
 			return false
@@ -63,11 +66,11 @@ type change struct {
 	payload      string
 }
 
-// change returns the change of a row with an index. Versions are in no order, so that an older one
+// changeOf returns the change of a row with an index. Versions are in no order, so that an older one
 // often comes last.
-func (l *topicLog) change(row, index uint64) change {
-	version := 1 + mix(l.Seed^mix(row<<20^index))>>24
-	return change{row, version, strconv.FormatUint(mix(version), 36)}
+func changeOf(seed, row, index uint64) change {
+	version := 1 + traffic.Mix(seed^traffic.Mix(row<<20^index))>>24
+	return change{row, version, strconv.FormatUint(traffic.Mix(version), 36)}
 }
 
 func (c *change) record(topic string) *kgo.Record {
@@ -81,13 +84,13 @@ func parseChange(value []byte, limit uint64) (c change, err error) {
 	return c, err
 }
 
-// A layersProcess is a service with all three layers and the outbox on one engine. It works until
+// A service is a service with all three layers and the outbox on one engine. It works until
 // it is killed, and reports
 //
-//	from, here   see gateOrder; what passes the gate are runs of handlers in this life
+//	from, here   see runner.GateOrder; what passes the gate are runs of handlers in this life
 //	listening    the address at which it takes requests, with the topic of the events as path
-//	state        see layersState
-type layersProcess struct {
+//	state        see serviceState
+type service struct {
 	Store                     StoreName
 	Dir                       string
 	Weeks                     int
@@ -95,19 +98,20 @@ type layersProcess struct {
 	Control                   LayersControl
 	Limit                     uint64 // the numbers of requests, events and rows are below it
 	Events, Changes, Messages string // topics
-	gateOrder
+	Gate                      runner.GateOrder
 
-	gate    gate
+	gate    *runner.Gate
 	e       *opened
 	rows    *versions.Table
 	metrics *prometheus.Registry
 	direct  *kgo.Client // WithoutOutbox
 }
 
-func (p *layersProcess) work(say *voice) (err error) {
+// Do implements runner.Work.
+func (p *service) Do(say *runner.Voice) (err error) {
 	p.metrics = prometheus.NewRegistry()
-	p.gate = gate{gateOrder: p.gateOrder, say: say}
-	p.gate.open(0)
+	p.gate = runner.NewGate(p.Gate, say)
+	p.gate.Open(0)
 	if p.e, err = openEngine(p.Store, p.Dir, tuning{}, engine.Options{RetentionWeeks: p.Weeks}); err != nil {
 		return err
 	}
@@ -120,14 +124,15 @@ func (p *layersProcess) work(say *voice) (err error) {
 		}
 	}
 	failed := make(chan error)
-	for _, part := range []func() error{func() error { return p.serve(say) }, p.consume, p.relay, p.prune, func() error { return p.tell(say) }} {
+	prune := func() error { return p.rows.Run(context.Background()) } // removes replaced versions
+	for _, part := range []func() error{func() error { return p.serve(say) }, p.consume, p.relay, prune, func() error { return p.tell(say) }} {
 		go func() { failed <- part() }()
 	}
 	return <-failed
 }
 
 // serve is layer 1: each key runs once, and its retries get the first answer.
-func (p *layersProcess) serve(say *voice) error {
+func (p *service) serve(say *runner.Voice) error {
 	o := idempotency.Options{Scope: "requests", Lease: time.Second, SharedKeys: true}
 	if p.Control == ForgetKeys {
 		o.Methods = []string{http.MethodPatch} // the requests are POSTs
@@ -142,26 +147,26 @@ func (p *layersProcess) serve(say *voice) error {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("POST /"+p.Events, protect(http.HandlerFunc(p.handleRequest)))
-	say.line("listening", l.Addr().String())
+	say.Line("listening", l.Addr().String())
 	return (&http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}).Serve(l)
 }
 
-func (p *layersProcess) handleRequest(w http.ResponseWriter, r *http.Request) {
+func (p *service) handleRequest(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
-	number, ok := numberIn(body, p.Limit)
+	number, ok := traffic.NumberIn(body, p.Limit)
 	if err == nil && !ok {
 		err = errors.New("the request is not of this run")
 	}
 	if err == nil {
 		err = idempotency.Update(r.Context(), func(tx *engine.Tx, w http.ResponseWriter) error {
-			p.gate.pass(1)
+			p.gate.Pass(1)
 			w.WriteHeader(http.StatusCreated)
 			_, _ = fmt.Fprintf(w, "request %d run %s", number, rand.Text()) // to memory
 			return p.done(tx, ofRequest, number)
 		}, engine.Retries(maxAttempts))
 	}
 	if err == nil && p.direct != nil { // published after the commit: a kill in between loses the message
-		p.gate.hold()
+		p.gate.Hold()
 		err = p.publish(ofRequest, number)
 	}
 	if err != nil {
@@ -170,7 +175,7 @@ func (p *layersProcess) handleRequest(w http.ResponseWriter, r *http.Request) {
 }
 
 // done counts the work of a request or an event, and sends a message about it.
-func (p *layersProcess) done(tx *engine.Tx, kind int, number uint64) error {
+func (p *service) done(tx *engine.Tx, kind int, number uint64) error {
 	if err := tx.Add(doneKey(kind, number), 1); err != nil || p.direct != nil {
 		return err
 	}
@@ -183,14 +188,14 @@ func doneKey(kind int, number uint64) []byte { return fmt.Appendf(nil, "done/%d/
 func messageOf(kind int, number uint64) []byte { return fmt.Appendf(nil, "%d %d", kind, number) }
 
 // publish sends a message without the outbox, with a new id.
-func (p *layersProcess) publish(kind int, number uint64) error {
-	r := &kgo.Record{Topic: p.Messages, Value: messageOf(kind, number), Headers: []kgo.RecordHeader{{Key: idHeader, Value: []byte(rand.Text())}}}
+func (p *service) publish(kind int, number uint64) error {
+	r := &kgo.Record{Topic: p.Messages, Value: messageOf(kind, number), Headers: []kgo.RecordHeader{{Key: correlation.MessageID, Value: []byte(rand.Text())}}}
 	return p.direct.ProduceSync(context.Background(), r).FirstErr()
 }
 
 // consume is layer 2, the events, and layer 3, the changes of rows, which are claimed by their
 // positions only.
-func (p *layersProcess) consume() error {
+func (p *service) consume() error {
 	events := kafkaadapter.Route{
 		Topics: []string{p.Events}, Scope: "events", Window: layersWindow, DeadLetters: &deadletter.Options{},
 		Mode: kafkaadapter.Transactional{Handle: p.handleEvent, MaxAttempts: mostAttempts},
@@ -209,8 +214,8 @@ func (p *layersProcess) consume() error {
 	return c.Run(context.Background())
 }
 
-func (p *layersProcess) handleEvent(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {
-	number, err := numberOf(rec.Record, p.Limit)
+func (p *service) handleEvent(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {
+	number, err := traffic.NumberOf(rec.Record, p.Limit)
 	// published before the commit: after a kill that rolls it back, it is published again
 	if err == nil && p.direct != nil {
 		err = p.publish(ofEvent, number)
@@ -218,16 +223,16 @@ func (p *layersProcess) handleEvent(_ context.Context, tx *engine.Tx, rec *kafka
 	if err != nil {
 		return kafkaadapter.Permanent(err)
 	}
-	p.gate.pass(1)
+	p.gate.Pass(1)
 	return p.done(tx, ofEvent, number)
 }
 
-func (p *layersProcess) handleChange(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {
+func (p *service) handleChange(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {
 	c, err := parseChange(rec.Value, p.Limit)
 	if err != nil {
 		return kafkaadapter.Permanent(err)
 	}
-	p.gate.pass(1)
+	p.gate.Pass(1)
 	row := versions.Row{Tenant: layersTenant, Key: rowKey(c.row), Version: c.version, Payload: []byte(c.payload)}
 	if p.Control == ArrivalWins {
 		row.Version = uint64(rec.Offset) + 1
@@ -238,7 +243,7 @@ func (p *layersProcess) handleChange(_ context.Context, tx *engine.Tx, rec *kafk
 func rowKey(row uint64) []byte { return fmt.Appendf(nil, "%016x", row) }
 
 // relay publishes the messages of the outbox.
-func (p *layersProcess) relay() error {
+func (p *service) relay() error {
 	r, err := outbox.New(p.e.Engine, outbox.Options{
 		Client: []kgo.Opt{kgo.SeedBrokers(p.Seeds...)}, Batch: outbox.Batch{Time: time.Second}, Lease: outbox.Lease{TTL: 3 * time.Second},
 		Telemetry: outbox.Telemetry{Registerer: p.metrics, Logger: warnings()},
@@ -249,15 +254,12 @@ func (p *layersProcess) relay() error {
 	return r.Run(context.Background())
 }
 
-// prune removes replaced versions of rows.
-func (p *layersProcess) prune() error { return p.rows.Run(context.Background()) }
-
 // tell reports the progress of the process at intervals.
-func (p *layersProcess) tell(say *voice) error {
+func (p *service) tell(say *runner.Voice) error {
 	for {
 		time.Sleep(tellEvery)
 		pending, err := p.pending() // first: an event that is handled after it has moved an offset
-		s := layersState{Pending: pending}
+		s := serviceState{Pending: pending}
 		for i := range s.Next {
 			topic := p.Events
 			if i >= layersPartitions {
@@ -269,12 +271,12 @@ func (p *layersProcess) tell(say *voice) error {
 		if err != nil {
 			return err
 		}
-		say.line("state", s)
+		say.Line("state", s)
 	}
 }
 
 // pending returns the number of unpublished messages.
-func (p *layersProcess) pending() (n float64, err error) {
+func (p *service) pending() (n float64, err error) {
 	n = -1 // until the relay has registered it
 	err = eachMetric(p.metrics, "dedup_outbox_pending_messages", func(m *dto.Metric) { n = m.GetGauge().GetValue() })
 	return n, err

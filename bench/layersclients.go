@@ -8,37 +8,22 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/hapax-dev/hapax/bench/internal/topics"
+	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/idempotency"
 	"github.com/hapax-dev/hapax/internal/wait"
 )
 
-// layersRun is a run of Layers.
-type layersRun struct {
-	LayersOptions
-	log    *topicLog
-	dir    string
-	broker *broker
-	report *LayersReport
-
-	events, changes, messages *topic
-
-	ledger  layersLedger
-	address atomic.Pointer[string] // the address of the process; "" while there is none
-	drained chan struct{}          // closed when all is sent and the process has worked it off
-}
-
-// A layersLedger has the expected values outside the process. Its slices are by number.
-type layersLedger struct {
-	mu      sync.Mutex  // guards the rest
-	answers []answer    // the first to each request
-	sends   []uint64    // how often the row was published: see change
-	newest  []change    // of the row
-	effects [2][]uint32 // how often the consumer of the messages has handled that of a request, and of an event
+// A clientsLedger has what the clients were told and what they sent. Its slices are by number.
+type clientsLedger struct {
+	mu      sync.Mutex // guards the rest
+	answers []answer   // the first to each request
+	sends   []uint64   // how often the row was published: see change
+	newest  []change   // of the row
 }
 
 // An answer is the answer that a client got.
@@ -48,12 +33,12 @@ type answer struct {
 	twice    bool   // another answer was no replay either, or differed
 }
 
-func (l *layersLedger) begin(n int) {
-	l.answers, l.sends, l.newest = make([]answer, n), make([]uint64, n), make([]change, n)
+func newClientsLedger(n int) clientsLedger {
+	return clientsLedger{answers: make([]answer, n), sends: make([]uint64, n), newest: make([]change, n)}
 }
 
 // answered records an answer.
-func (l *layersLedger) answered(number uint64, body []byte, replayed bool, r *LayersReport) {
+func (l *clientsLedger) answered(number uint64, body []byte, replayed bool, r *LayersReport) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := &l.answers[number]
@@ -75,14 +60,14 @@ func (l *layersLedger) answered(number uint64, body []byte, replayed bool, r *La
 // published returns the next changes of a row: one that was published before, if there is one, and
 // one or two more.
 func (l *layersRun) published(row uint64) []change {
-	l.ledger.mu.Lock()
-	defer l.ledger.mu.Unlock()
-	n := l.ledger.sends[row]
-	l.ledger.sends[row]++
-	both := []change{l.log.change(row, n), l.log.change(row, n+1)}
+	l.clients.mu.Lock()
+	defer l.clients.mu.Unlock()
+	n := l.clients.sends[row]
+	l.clients.sends[row]++
+	both := []change{changeOf(l.log.Source.Seed, row, n), changeOf(l.log.Source.Seed, row, n+1)}
 	for _, c := range both {
-		if c.version > l.ledger.newest[row].version {
-			l.ledger.newest[row] = c
+		if c.version > l.clients.newest[row].version {
+			l.clients.newest[row] = c
 		}
 	}
 	l.report.Changes += uint64(len(both))
@@ -111,12 +96,11 @@ func (l *layersRun) send(ctx context.Context) (ends []int64, err error) {
 	for range layersClients {
 		all.Go(func() {
 			for r := range records {
-				number, err := numberOf(r, uint64(l.N))
+				number, err := traffic.NumberOf(r, uint64(l.N))
 				if err == nil {
-					r.Topic = l.events.Name
-					l.broker.client.Produce(ctx, r, produced)
+					l.broker.Client.Produce(ctx, r, produced)
 					for _, c := range l.published(number) {
-						l.broker.client.Produce(ctx, c.record(l.changes.Name), produced)
+						l.broker.Client.Produce(ctx, c.record(l.changes.Name), produced)
 					}
 					err = l.request(ctx, client, number, r)
 				}
@@ -126,17 +110,17 @@ func (l *layersRun) send(ctx context.Context) (ends []int64, err error) {
 			}
 		})
 	}
-	for seq := l.log.begin(); seq.events() < uint64(l.N) && ctx.Err() == nil; l.report.Records++ {
-		records <- seq.record()
-		l.Progress.tell("send", seq.events(), uint64(l.N))
+	for seq := l.log.Begin(); seq.Distinct() < uint64(l.N) && ctx.Err() == nil; l.report.Records++ {
+		records <- seq.Record(l.events.Name)
+		l.Progress.tell("send", seq.Distinct(), uint64(l.N))
 	}
 	close(records)
 	all.Wait()
-	if err := l.broker.client.Flush(ctx); err != nil {
+	if err := l.broker.Client.Flush(ctx); err != nil {
 		return nil, context.Cause(ctx)
 	}
-	for _, t := range []*topic{l.events, l.changes} {
-		some, err := t.ends(ctx)
+	for _, t := range []*topics.Topic{l.events, l.changes} {
+		some, err := t.Ends(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -147,7 +131,7 @@ func (l *layersRun) send(ctx context.Context) (ends []int64, err error) {
 
 // request sends a request until it has an answer, with the requested pauses.
 func (l *layersRun) request(ctx context.Context, client *http.Client, number uint64, r *kgo.Record) error {
-	ctx = idempotency.WithKey(ctx, string(idOf(r)))
+	ctx = idempotency.WithKey(ctx, string(traffic.IDOf(r)))
 	for {
 		pause := layersPause
 		if at := *l.address.Load(); at != "" {
@@ -155,7 +139,7 @@ func (l *layersRun) request(ctx context.Context, client *http.Client, number uin
 			switch after, _ := strconv.Atoi(header.Get("Retry-After")); {
 			case err != nil: // the process is dead, or has died meanwhile
 			case status == http.StatusCreated:
-				l.ledger.answered(number, body, header.Get(idempotency.ReplayedHeader) != "", l.report)
+				l.clients.answered(number, body, header.Get(idempotency.ReplayedHeader) != "", l.report)
 				return nil
 			case status == http.StatusConflict || status == http.StatusServiceUnavailable:
 				pause = max(pause, time.Duration(after)*time.Second)

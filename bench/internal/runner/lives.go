@@ -1,4 +1,4 @@
-package bench
+package runner
 
 import (
 	"bufio"
@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -15,28 +16,30 @@ import (
 	"time"
 )
 
-// maxSilence is how long a process may make no progress before the run is ended. Repeated reports
-// are no progress.
-const maxSilence = 2 * time.Minute
-
 // Lives are the processes that run one after the other on the same store: each is killed as
-// planned, and the one after the last kill ends by itself, or its hearing kills it.
-type lives struct {
-	worker func(k kill) worker // of the next process
-	kills  []kill
-	hear   map[string]hearing // by the word of a process's report
-	// end makes the last kill the end: no process follows it.
-	end bool
+// planned, and the one after the last kill ends by itself, or a Hearing kills it.
+type Lives struct {
+	Next  func(k Kill) Work // returns the work of the next process
+	Kills []Kill
+	Hear  map[string]Hearing // by the word of a process's report
+	// End makes the last kill the end: no process follows it.
+	End bool
+	// Silence is how long a process may make no progress before the run is ended; 0: as long as it
+	// takes. Repeated reports are no progress.
+	Silence time.Duration
 
-	killed int
-	kill   func() // kills the process that runs
+	Killed int // processes so far
+	kill   func()
 }
 
-// A hearing gets the value of a line, as JSON.
-type hearing func(value []byte) error
+// MaxSilence is the Silence of a process that reports its progress.
+const MaxSilence = 2 * time.Minute
 
-// hears decodes the value of a line for do.
-func hears[T any](do func(T) error) hearing {
+// A Hearing gets the value of a line, as JSON.
+type Hearing func(value []byte) error
+
+// Hears decodes the value of a line for do.
+func Hears[T any](do func(T) error) Hearing {
 	return func(value []byte) error {
 		var v T
 		if err := json.Unmarshal(value, &v); err != nil {
@@ -46,20 +49,24 @@ func hears[T any](do func(T) error) hearing {
 	}
 }
 
-func (l *lives) run(ctx context.Context) error {
+// Kill kills the process that runs.
+func (l *Lives) Kill() { l.kill() }
+
+// Run runs the processes.
+func (l *Lives) Run(ctx context.Context) error {
 	for {
-		k := never
-		if l.killed < len(l.kills) {
-			k = l.kills[l.killed]
+		k := Never
+		if l.Killed < len(l.Kills) {
+			k = l.Kills[l.Killed]
 		}
 		killed, err := l.life(ctx, k)
 		switch {
-		case err != nil || k == never:
+		case err != nil || k == Never:
 			return err
 		case !killed:
-			return fmt.Errorf("the process ended before its kill %d", l.killed+1)
+			return fmt.Errorf("the process ended before its kill %d", l.Killed+1)
 		}
-		if l.killed++; l.end && l.killed == len(l.kills) {
+		if l.Killed++; l.End && l.Killed == len(l.Kills) {
 			return nil
 		}
 	}
@@ -68,18 +75,18 @@ func (l *lives) run(ctx context.Context) error {
 var errKilled = errors.New("killed")
 
 // life is one process, from its start to its end. It is killed when ctx is done.
-func (l *lives) life(ctx context.Context, k kill) (killed bool, err error) {
+func (l *Lives) life(ctx context.Context, k Kill) (killed bool, err error) {
 	alive, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	l.kill = func() { stop(errKilled) }
-	out, end, err := startChild(alive, l.worker(k))
+	out, end, err := start(alive, l.Next(k))
 	if err != nil {
 		return false, err
 	}
-	silence := time.AfterFunc(maxSilence, func() { stop(fmt.Errorf("its process has made no progress for %v", maxSilence)) })
+	silence := time.AfterFunc(l.longest(), func() { stop(fmt.Errorf("its process has made no progress for %v", l.Silence)) })
 	defer silence.Stop()
-	if k.early > 0 {
-		defer time.AfterFunc(k.early, l.kill).Stop()
+	if k.Early > 0 {
+		defer time.AfterFunc(k.Early, l.kill).Stop()
 	}
 	done, said := false, make(map[string]string)
 	for out.Scan() {
@@ -87,7 +94,7 @@ func (l *lives) life(ctx context.Context, k kill) (killed bool, err error) {
 		done = done || word == "done"
 		if said[word] != value {
 			said[word] = value
-			silence.Reset(maxSilence)
+			silence.Reset(l.longest())
 		}
 		if herr := l.heard(k, word, []byte(value)); herr != nil {
 			stop(herr)
@@ -108,17 +115,19 @@ func (l *lives) life(ctx context.Context, k kill) (killed bool, err error) {
 	return true, nil
 }
 
+func (l *Lives) longest() time.Duration { return cmp.Or(l.Silence, math.MaxInt64) }
+
 // heard handles a line of a process that is to be killed as k says.
-func (l *lives) heard(k kill, word string, value []byte) error {
-	hear := l.hear[word]
+func (l *Lives) heard(k Kill, word string, value []byte) error {
+	hear := l.Hear[word]
 	switch word {
 	case "done":
 		return nil
 	case "here":
-		time.AfterFunc(k.after, l.kill)
+		time.AfterFunc(k.After, l.kill)
 		return nil
 	case "fail":
-		hear = hears(func(why string) error { return fmt.Errorf("its process failed: %s", why) })
+		hear = Hears(func(why string) error { return fmt.Errorf("its process failed: %s", why) })
 	}
 	if hear == nil {
 		return fmt.Errorf("a process said %q %.200s", word, value)
@@ -129,9 +138,9 @@ func (l *lives) heard(k kill, word string, value []byte) error {
 	return nil
 }
 
-// startChild starts a process that runs w, and that is killed when ctx is done. Its lines must be
+// start starts a process that does w, and that is killed when ctx is done. Its lines must be
 // read to the end; then end returns why it has ended.
-func startChild(ctx context.Context, w worker) (lines *bufio.Scanner, end func() error, err error) {
+func start(ctx context.Context, w Work) (lines *bufio.Scanner, end func() error, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("starting a process: %w", err)
@@ -162,7 +171,7 @@ func startChild(ctx context.Context, w worker) (lines *bufio.Scanner, end func()
 	// a process that has already ended is noticed when its lines are read
 	_, _ = stdin.Write(append(order, '\n'))
 	lines = bufio.NewScanner(stdout)
-	lines.Buffer(nil, 1<<20)
+	lines.Buffer(nil, 64<<20)
 	lines.Split(wholeLines)
 	return lines, func() error {
 		_ = stdin.Close()
@@ -186,15 +195,15 @@ func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) 
 	return 0, nil, nil
 }
 
-// A kill is when to kill a process: some time after the gate's "here", and unless it is 0, early
+// A Kill is when to kill a process: some time after the gate's "here", and unless it is 0, early
 // after its start.
-type kill struct {
-	gateOrder
-	after, early time.Duration
+type Kill struct {
+	Gate         GateOrder
+	After, Early time.Duration
 }
 
-// never lets a process reach the end.
-var never = kill{gateOrder: gateOrder{Here: ^uint64(0), Wait: ^uint64(0)}}
+// Never lets a process reach the end.
+var Never = Kill{Gate: GateOrder{Here: ^uint64(0), Wait: ^uint64(0)}}
 
 const (
 	longestSlack = 4000 // records
@@ -202,23 +211,23 @@ const (
 	longestJoin  = 60 * time.Millisecond // to join the group, or some of it
 )
 
-// drawKills draws a kill from each of n equal parts of the log, all of them before its end. Some
+// DrawKills draws a kill from each of n equal parts of the log, all of them before its end. Some
 // kills wait in a handler for the killer, others meet any work. One in eight comes while the
 // consumer starts, if requested.
-func drawKills(way uint64, n int, atStart bool) []kill {
-	kills := make([]kill, n)
+func DrawKills(way uint64, n int, atStart bool) []Kill {
+	kills := make([]Kill, n)
 	part := float64(way) * 0.95 / float64(n)
 	for i := range kills {
 		k := &kills[i]
-		k.Here = 1 + uint64((float64(i)+rand.Float64())*part)
-		k.Wait = min(k.Here+rand.Uint64N(longestSlack), way-1)
-		k.after = rand.N(longestAfter)
+		k.Gate.Here = 1 + uint64((float64(i)+rand.Float64())*part)
+		k.Gate.Wait = min(k.Gate.Here+rand.Uint64N(longestSlack), way-1)
+		k.After = rand.N(longestAfter)
 		if atStart && rand.IntN(8) == 0 {
-			k.Here, k.after = 0, rand.N(longestJoin)
+			k.Gate.Here, k.After = 0, rand.N(longestJoin)
 		}
 	}
 	return kills
 }
 
-// leastPerKill is the minimum number of events for each kill.
-const leastPerKill = 50
+// LeastPerKill is the minimum number of events for each kill.
+const LeastPerKill = 50

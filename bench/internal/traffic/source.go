@@ -1,0 +1,158 @@
+// Package traffic makes the events of a run from their numbers: the same for every process and
+// every contender, with repeats, and with a known outcome.
+package traffic
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// IDKind is the form of generated ids.
+type IDKind string
+
+// The forms: random UUIDs, UUIDs that begin with the time, and numbered text. The empty kind is
+// UUIDv4.
+const (
+	UUIDv4 IDKind = "uuidv4"
+	UUIDv7 IDKind = "uuidv7"
+	Text   IDKind = "text"
+)
+
+// A Source makes events from numbers: the same seed and number give the same scope, id and time, in
+// every process, so that millions of events need no file and a repeat is identified by its number.
+type Source struct {
+	Seed   uint64
+	Kind   IDKind
+	Scopes int             // events are distributed over them evenly, in order
+	Weeks  int             // and over as many weeks, ending with Latest
+	Latest weekbucket.Week // its events are in its first second, so that none is ahead of the clock
+}
+
+// ErrTooMany is returned for more weeks or scopes than a source can have.
+var ErrTooMany = errors.New("too many weeks or scopes")
+
+// NewSource returns a source whose latest week is the current one.
+func NewSource(seed uint64, kind IDKind, scopes, weeks int) (Source, error) {
+	scopes, weeks = max(scopes, 1), max(weeks, 1)
+	if weeks > maxWeeks || scopes > maxScopes {
+		return Source{}, fmt.Errorf("%w: %d weeks and %d scopes: give up to %d and %d", ErrTooMany, weeks, scopes, maxWeeks, maxScopes)
+	}
+	latest, err := weekbucket.Of(time.Now())
+	return Source{Seed: seed, Kind: kind, Scopes: scopes, Weeks: weeks, Latest: latest}, err
+}
+
+const (
+	maxWeeks  = 520
+	maxScopes = 50_000 // the engine's limit of names is 65,536
+)
+
+// The scope of the events of a source with one scope, and the topic of their origins.
+const (
+	DefaultScope = "bench"
+	Topic        = "bench"
+)
+
+// Options returns those of an engine that retains all weeks of the source.
+func (s *Source) Options() engine.Options { return engine.Options{RetentionWeeks: s.Weeks + 1} }
+
+// Event returns the event of a number; its id is appended to arena.
+func (s *Source) Event(n uint64, arena []byte) (engine.Event, []byte) {
+	at := len(arena)
+	arena = s.AppendID(arena, n)
+	spread := Mix(s.Seed ^ 0x5CA1AB1E ^ Mix(n))
+	week := s.Latest - weekbucket.Week(spread%uint64(s.Weeks))
+	scope := DefaultScope
+	if s.Scopes > 1 {
+		scope = "scope-" + strconv.FormatUint(spread>>32%uint64(s.Scopes), 10)
+	}
+	return engine.Event{
+		Scope:  scope,
+		ID:     arena[at:len(arena):len(arena)],
+		Time:   week.Start().Add(time.Duration(spread>>8%1000) * time.Millisecond),
+		Origin: engine.Origin{Topic: Topic, Offset: int64(n)},
+	}, arena
+}
+
+// AppendID appends the id of an event.
+func (s *Source) AppendID(dst []byte, n uint64) []byte {
+	if s.Kind == Text {
+		return strconv.AppendUint(fmt.Appendf(dst, "order-%06d-", Mix(s.Seed^Mix(2*n))%1_000_000), n, 10)
+	}
+	return append(dst, s.UUID(n).String()...)
+}
+
+// UUID returns the id of an event as a UUID.
+func (s *Source) UUID(n uint64) (u uuid.UUID) {
+	hi, lo := Mix(s.Seed^Mix(2*n)), Mix(s.Seed^Mix(2*n+1))&^(3<<62)|2<<62
+	if s.Kind == UUIDv7 {
+		ms := uint64(s.Latest.Start().UnixMilli()) + n/100 // a hundred in a millisecond
+		hi = ms<<16 | 7<<12 | hi&0x0FFF
+	} else {
+		hi = hi&^0xF000 | 4<<12
+	}
+	binary.BigEndian.PutUint64(u[:8], hi)
+	binary.BigEndian.PutUint64(u[8:], lo)
+	return u
+}
+
+// Mix is the finalizer of splitmix64: a bijection that spreads each bit over all.
+func Mix(x uint64) uint64 {
+	x += 0x9E3779B97F4A7C15
+	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
+	x = (x ^ x>>27) * 0x94D049BB133111EB
+	return x ^ x>>31
+}
+
+// Repeats says which earlier events are repeated.
+type Repeats string
+
+// The kinds: one of the last 10,000 ids, any of all history, or half of each. The empty kind is
+// RepeatMixed.
+const (
+	RepeatRecent Repeats = "recent"
+	RepeatAll    Repeats = "all"
+	RepeatMixed  Repeats = "mixed"
+)
+
+// Numbers are a sequence of event numbers, in which a share repeats earlier ones. It is the same
+// for the same seed, and keeps no events.
+type Numbers struct {
+	Seed    uint64
+	Share   float64 // of events that are repeats
+	Repeats Repeats
+	Recent  uint64 // how far back a recent repeat reaches; 0 = recentWindow
+
+	position uint64
+	fresh    uint64 // distinct numbers so far: 0 to fresh-1
+}
+
+// recentWindow is the default of Numbers.Recent.
+const recentWindow = 10_000
+
+// Distinct is the number of distinct events so far.
+func (t *Numbers) Distinct() uint64 { return t.fresh }
+
+// Next returns the number of the next event, and whether it is a repeat. Events are numbered as
+// they appear.
+func (t *Numbers) Next() (number uint64, repeat bool) {
+	h := Mix(t.Seed ^ Mix(t.position))
+	t.position++
+	if t.fresh == 0 || float64(h>>11)/(1<<53) >= t.Share {
+		t.fresh++
+		return t.fresh - 1, false
+	}
+	r := Mix(h)
+	if t.Repeats == RepeatRecent || t.Repeats != RepeatAll && r&1 == 0 {
+		return t.fresh - 1 - r>>1%min(t.fresh, cmp.Or(t.Recent, recentWindow)), true
+	}
+	return r >> 1 % t.fresh, true
+}
