@@ -58,8 +58,8 @@ var rooms = map[string][]string{
 	"bench/internal/runner":   {},
 	"bench/internal/topics":   {"bench/internal/traffic", "internal/wait"},
 	"bench/internal/traffic":  {"engine", "weekbucket"},
-	"bench/report":   {},
-	"cmd/dedupbench": {"bench", "bench/report"},
+	"bench/report":            {},
+	"cmd/dedupbench":          {"bench", "bench/report"},
 
 	// a separate module, with all packages below it
 	"bench/peers":          {"bench/internal/runner", "bench/internal/topics", "bench/internal/traffic", "bench/peers/claimer", "bench/peers/consumer", "bench/peers/servers", "bench/report"},
