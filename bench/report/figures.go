@@ -16,13 +16,13 @@ type Figure struct {
 	// Sources are the commands whose reports it draws.
 	Sources []About
 
-	picture *picture
+	unit string
+	bars []bar
 }
 
 // SVG returns the picture as a file of its own, with its sources below.
 func (f *Figure) SVG() string {
-	p := *f.picture
-	p.body = slices.Clip(p.body)
+	p := f.picture()
 	for i, s := range f.Sources {
 		p.note(s.Command)
 		if i+1 == len(f.Sources) || f.Sources[i+1].Where() != s.Where() {
@@ -34,10 +34,10 @@ func (f *Figure) SVG() string {
 
 // Figures draws the reports. There is a figure only for available data.
 func Figures(runs []Run) (all []Figure) {
-	for _, draw := range []func([]Run) []Figure{peers, overClaims, overWeeks, percentiles, recovery, perClaim} {
+	for _, draw := range []func([]Run) []Figure{peers, overClaims, percentiles, recovery, perClaim} {
 		all = append(all, draw(runs)...)
 	}
-	return all
+	return slices.DeleteFunc(all, func(f Figure) bool { return len(f.bars) == 0 })
 }
 
 func ours(name string) bool { return strings.HasPrefix(name, "hapax") }
@@ -48,47 +48,43 @@ var workNames = map[string]string{
 	"claims":    "no accounts, claims only",
 }
 
-// peers draws the rates of comparisons as bars with their spread.
+// peers draws the rates of comparisons with their spread, a figure for each work.
 func peers(runs []Run) (all []Figure) {
 	for i := range runs {
 		c := runs[i].Comparison
 		if c == nil || len(c.Rows) < 2 {
 			continue
 		}
-		works := []string{}
+		first := len(all)
 		for _, r := range c.Rows {
-			if !slices.Contains(works, r.Work) {
-				works = append(works, r.Work)
+			figure := comparison(&runs[i], r.Work)
+			at := slices.IndexFunc(all[first:], func(f Figure) bool { return f.Name == figure.Name })
+			if at < 0 {
+				at = len(all) - first
+				all = append(all, figure)
 			}
-		}
-		for _, w := range works {
-			var rows []bar
-			for _, r := range c.Rows {
-				if r.Work != w {
-					continue
-				}
-				b := bar{Label: r.Name, Value: r.PerS.Median, Min: r.PerS.Min, Max: r.PerS.Max, Ours: ours(r.Name), Note: fate(&r)}
-				rows = append(rows, b)
-			}
-			slices.SortStableFunc(rows, func(a, b bar) int { return cmp.Compare(b.Value, a.Value) })
-			name, title, unit := "peers-claims", "Claims compared with other systems", "ids a second"
-			text := fmt.Sprintf("Medians (rounds: %d); the thin line goes from the least to the most. A cross marks what was wrong after a SIGKILL half-way: "+
-				"✗ of the process, ✗✗ of the process and its server.", c.Rounds)
-			switch {
-			case runs[i].About.Kind == "peers scale":
-				name, title = "scale-"+word(w), title+": "+w
-				text = "A run that reaches its time limit has the rate until then."
-			case w != "":
-				name, unit = "peers-consumer-"+word(w), "records a second"
-				title = "Consumers of one topic: " + cmp.Or(workNames[w], w)
-			}
-			all = append(all, Figure{
-				Name: name, Title: title, Sources: []About{runs[i].About},
-				Text: text, picture: bars(title, unit, rows),
-			})
+			f := &all[first+at]
+			f.bars = append(f.bars, bar{Label: r.Name, Value: r.PerS.Median, Min: r.PerS.Min, Max: r.PerS.Max, Ours: ours(r.Name), Note: fate(&r)})
 		}
 	}
+	for _, f := range all {
+		slices.SortStableFunc(f.bars, func(a, b bar) int { return cmp.Compare(b.Value, a.Value) })
+	}
 	return all
+}
+
+// comparison is the figure of a work, without bars.
+func comparison(run *Run, work string) Figure {
+	f := Figure{Name: "peers-claims", Title: "Claims compared with other systems", unit: "ids a second", Sources: []About{run.About}}
+	f.Text = fmt.Sprintf("Medians (rounds: %d); the thin line goes from the least to the most. A cross marks what was wrong after a SIGKILL half-way: "+
+		"✗ of the process, ✗✗ of the process and its server.", run.Comparison.Rounds)
+	switch {
+	case run.About.Kind == "peers consumers":
+		f.Name, f.Title, f.unit = "peers-consumer-"+word(work), "Consumers of one topic: "+cmp.Or(workNames[work], work), "records a second"
+	case work != "":
+		f.Name, f.Title = f.Name+"-"+word(work), f.Title+": "+work
+	}
+	return f
 }
 
 // fate describes the outcome of kills.
@@ -105,199 +101,124 @@ func fate(r *Row) string {
 	return ""
 }
 
-// overClaims draws the rate against the claims that are stored.
+// overClaims draws the rate with few and with many stored claims, of contenders that write to disk:
+// those in memory alone are far above.
 func overClaims(runs []Run) (all []Figure) {
-	for _, kind := range []struct{ of, name, title string }{
-		{"peers claims", "rate-over-claims", "Rate against stored claims"},
-		{"peers scale", "rate-at-scale", "Rate against stored claims, up to a large store"},
-	} {
-		for _, r := range comparisons(runs, kind.of) {
-			all = appendLines(all, r, kind.name, kind.title, "stored claims", "claims a second", ratesOf(r.Comparison),
-				"The rate of each portion of 262,144 ids, of contenders that write to disk, in the round with the median rate.")
-		}
-	}
-	return all
-}
-
-// ratesOf returns a curve for each name: of its row with the most samples.
-func ratesOf(c *Comparison) (rates []curve) {
-	for _, row := range c.Rows {
-		// Those in memory alone are far above.
-		r := sampled(&row, row.Name, stored, perS)
-		if len(r.Points) < 2 || !r.Ours && row.Durability == "nothing" {
+	for _, run := range runs {
+		if run.Comparison == nil {
 			continue
 		}
-		if last := len(rates) - 1; last < 0 || rates[last].Label != r.Label {
-			rates = append(rates, r)
-		} else if len(r.Points) > len(rates[last].Points) {
-			rates[last] = r
+		f := Figure{
+			Name: "rate-over-claims", Title: "Rate with few and with many stored claims", unit: "claims a second", Sources: []About{run.About},
+			Text: "The first and the last portion of 262,144 ids, in the round with the median rate.",
 		}
-	}
-	return rates
-}
-
-// overWeeks draws the rate, and the size on disk, while weeks come and are dropped.
-func overWeeks(runs []Run) (all []Figure) {
-	for _, r := range comparisons(runs, "peers weeks") {
-		row := r.Comparison.Rows[0]
-		rate := sampled(&row, row.Name, claimed, perS)
-		rate.Points = slices.DeleteFunc(rate.Points, func(p point) bool { return p.Y == 0 })
-		all = appendLines(all, r, "rate-over-weeks", "Rate while weeks come and go", "claims so far", "claims a second", []curve{rate},
-			"Each week is new ids only; the oldest week is dropped when the next one begins.")
-		disk := sampled(&row, "on disk", claimed, func(s *Sample) float64 { return float64(s.Disk) })
-		resident := sampled(&row, "resident memory", claimed, func(s *Sample) float64 { return float64(s.Resident) })
-		resident.Ours = false
-		all = appendLines(all, r, "disk-by-week", "Disk and memory by week", "claims so far", "bytes", []curve{disk, resident},
-			"A fall of the disk's line is a dropped week. The run: "+row.Settings+".")
+		for _, r := range run.Comparison.Rows {
+			if n := len(r.Samples); n > 1 && (ours(r.Name) || r.Durability != "nothing") {
+				for _, s := range []Sample{r.Samples[0], r.Samples[n-1]} {
+					f.bars = append(f.bars, bar{Label: r.Name + ", " + short3(float64(s.Stored)) + " stored", Value: s.PerS, Ours: ours(r.Name)})
+				}
+			}
+		}
+		all = append(all, f)
 	}
 	return all
 }
 
-// comparisons are those of one command that have rows.
-func comparisons(runs []Run, kind string) (some []*Run) {
+// draw adds the bars of each run of a command, and its source if it has some.
+func (f *Figure) draw(runs []Run, kind string, of func(r *Run) []bar) {
 	for i := range runs {
-		if c := runs[i].Comparison; c != nil && runs[i].About.Kind == kind && len(c.Rows) > 0 {
-			some = append(some, &runs[i])
+		if runs[i].About.Kind != kind || runs[i].Comparison == nil && strings.HasPrefix(kind, "peers") {
+			continue
+		}
+		if more := of(&runs[i]); len(more) > 0 {
+			f.bars, f.Sources = append(f.bars, more...), append(f.Sources, runs[i].About)
 		}
 	}
-	return some
-}
-
-func claimed(s *Sample) float64 { return float64(s.Claimed) }
-func stored(s *Sample) float64  { return float64(s.Stored) }
-func perS(s *Sample) float64    { return s.PerS }
-
-func sampled(r *Row, label string, x, y func(*Sample) float64) curve {
-	c := curve{Label: label, Ours: ours(r.Name)}
-	for i := range r.Samples {
-		c.Points = append(c.Points, point{x(&r.Samples[i]), y(&r.Samples[i])})
-	}
-	return c
-}
-
-func appendLines(all []Figure, run *Run, name, title, x, y string, curves []curve, text string) []Figure {
-	curves = slices.DeleteFunc(curves, func(c curve) bool { return len(c.Points) == 0 })
-	if len(curves) == 0 {
-		return all
-	}
-	return append(all, Figure{Name: name, Title: title, Text: text, Sources: []About{run.About}, picture: lines(title, x, y, curves)})
 }
 
 // percentiles draws the latencies of dedupbench claims.
 func percentiles(runs []Run) []Figure {
-	var rows []bar
-	var sources []About
-	for i := range runs {
-		r := &runs[i]
-		if r.About.Kind != "claims" {
-			continue
-		}
+	f := Figure{
+		Name: "latency", Title: "How long a batch takes", unit: "microseconds",
+		Text: "From the start of a batch until its caller has the results, which are durable then. 4 × 8: four callers with eight batches in flight each.",
+	}
+	f.draw(runs, "claims", func(r *Run) (rows []bar) {
 		what := r.flag("store", "pebble") + ", " + r.flag("goroutines", "1") + " × " + r.flag("in-flight", "1") + " batches of " + r.flag("batch", "1000")
-		before := len(rows)
-		for _, p := range []struct{ name, label string }{
-			{"p50_us", "median"}, {"p99_us", "99 %"}, {"p999_us", "99.9 %"},
-		} {
+		for _, p := range []struct{ name, label string }{{"p50_us", "median"}, {"p99_us", "99 %"}, {"p999_us", "99.9 %"}} {
 			if v, ok := r.number(p.name); ok && v > 0 {
 				rows = append(rows, bar{Label: what + ": " + p.label, Value: v, Ours: true})
 			}
 		}
-		if len(rows) > before {
-			sources = append(sources, r.About)
-		}
-	}
-	if len(rows) == 0 {
-		return nil
-	}
-	const title = "How long a batch takes"
-	return []Figure{{Name: "latency", Title: title, Sources: sources, picture: bars(title, "microseconds", rows),
-		Text: "From the start of a batch until its caller has the results, which are durable then. 4 × 8: four callers with eight batches in flight each."}}
+		return rows
+	})
+	return []Figure{f}
 }
 
 // recovery draws dedupbench reopen: the time until the first verdict, by size.
 func recovery(runs []Run) []Figure {
-	byStore := map[string][]point{}
-	var sources []About
-	for i := range runs {
-		r := &runs[i]
+	f := Figure{
+		Name: "recovery", Title: "Back at work after SIGKILL", unit: "ms to the first verdict",
+		Text: "From before the store is opened until the first claim is answered. Files are in the memory of the operating system as far as it goes.",
+	}
+	f.draw(runs, "reopen", func(r *Run) []bar {
 		acked, ok := r.number("acked")
 		ms, found := r.number("first_verdict_ms")
-		if r.About.Kind == "reopen" && ok && found {
-			store := r.flag("store", "pebble")
-			byStore[store] = append(byStore[store], point{acked, ms})
-			sources = append(sources, r.About)
+		if !ok || !found {
+			return nil
 		}
-	}
-	if len(byStore) == 0 {
-		return nil
-	}
-	var curves []curve
-	for _, store := range []string{"pebble", "bolt"} {
-		if pts := byStore[store]; len(pts) > 0 {
-			slices.SortFunc(pts, func(a, b point) int { return cmp.Compare(a.X, b.X) })
-			curves = append(curves, curve{Label: store, Points: pts, Ours: true, Dots: true})
-		}
-	}
-	const title = "Back at work after SIGKILL"
-	return []Figure{{Name: "recovery", Title: title, Sources: sources, picture: lines(title, "claims in the store", "ms to the first verdict", curves),
-		Text: "From before the store is opened until the first claim is answered. Files are in the memory of the operating system as far as it goes."}}
+		return []bar{{Label: r.flag("store", "pebble") + ", " + short3(acked) + " claims", Value: ms, Ours: true}}
+	})
+	return []Figure{f}
 }
 
-// perClaim draws the size of a claim on disk and in memory, and the processor time of an event.
-func perClaim(runs []Run) (all []Figure) {
-	var disk, memory, cpu []bar
-	var sources []About
-	for i := range runs {
-		r := &runs[i]
-		claimed, ok := r.number("claimed")
-		each, found := r.number("bytes_per_claim")
-		if r.About.Kind != "claims" || !ok || !found || claimed == 0 {
-			continue
-		}
-		sources = append(sources, r.About)
-		if rounds, _ := r.number("rounds"); rounds > 1 {
-			claimed /= rounds // a store has those of one
-		}
-		label := "hapax, " + r.flag("store", "pebble") + ", " + short3(claimed)
-		disk = append(disk, bar{Label: label + ": all files", Value: each, Ours: true})
-		if v, ok := r.number("claim_bytes_per_claim"); ok {
-			disk = append(disk, bar{Label: label + ": claims alone", Value: v, Ours: true})
-		}
-		if v, ok := r.number("heap_bytes"); ok {
-			memory = append(memory, bar{Label: label + ": heap", Value: v / claimed, Ours: true})
-		}
-		if v, ok := r.number("rss_bytes"); ok {
-			memory = append(memory, bar{Label: label + ": resident", Value: v / claimed, Ours: true})
-		}
-		if v, ok := r.number("cpu_us_per_claim"); ok {
-			cpu = append(cpu, bar{Label: label, Value: v, Ours: true})
+// perClaim draws the size of a claim on disk and in memory.
+func perClaim(runs []Run) []Figure {
+	disk := Figure{
+		Name: "disk-per-claim", Title: "Disk a claim", unit: "bytes a claim",
+		Text: "Peers: all files at the end of a run, with logs that are not trimmed yet.",
+	}
+	memory := Figure{
+		Name: "memory-per-claim", Title: "Memory a claim", unit: "bytes a claim",
+		Text: "Peers: resident memory of the process that keeps the claims, with what it takes when it is empty. Postgres has many processes and is left out.",
+	}
+	disk.draw(runs, "claims", func(r *Run) []bar { return ofClaims(r, 1, "bytes_per_claim", "claim_bytes_per_claim") })
+	disk.draw(runs, "peers claims", func(r *Run) []bar { return inTheEnd(r, func(s *Sample) uint64 { return s.Disk }) })
+	memory.draw(runs, "claims", func(r *Run) []bar { return ofClaims(r, claimsOf(r), "heap_bytes", "rss_bytes") })
+	memory.draw(runs, "peers claims", func(r *Run) []bar { return inTheEnd(r, func(s *Sample) uint64 { return s.Resident }) })
+	return []Figure{disk, memory}
+}
+
+// claimsOf is the number of claims in a store of dedupbench claims.
+func claimsOf(r *Run) float64 {
+	claimed, _ := r.number("claimed")
+	if rounds, _ := r.number("rounds"); rounds > 1 {
+		claimed /= rounds // a store has those of one
+	}
+	return claimed
+}
+
+var fieldNames = map[string]string{"bytes_per_claim": "all files", "claim_bytes_per_claim": "claims alone", "heap_bytes": "heap", "rss_bytes": "resident"}
+
+// ofClaims are some fields of dedupbench claims, divided by a number.
+func ofClaims(r *Run, by float64, fields ...string) (rows []bar) {
+	for _, name := range fields {
+		if v, ok := r.number(name); ok && claimsOf(r) > 0 {
+			rows = append(rows, bar{Label: "hapax, " + r.flag("store", "pebble") + ", " + short3(claimsOf(r)) + ": " + fieldNames[name], Value: v / by, Ours: true})
 		}
 	}
-	add := func(name, title, unit, text string, rows []bar) {
-		if len(rows) > 0 {
-			all = append(all, Figure{Name: name, Title: title, Text: text, Sources: sources, picture: bars(title, unit, rows)})
-		}
-	}
-	add("cpu-per-claim", "Processor time an event", "microseconds", "All goroutines of the process, compactions until the store is idle included, repeats counted as events.", cpu)
-	for _, run := range slices.Concat(comparisons(runs, "peers claims"), comparisons(runs, "peers scale")) {
-		sources = append(sources, run.About)
-		for _, r := range run.Comparison.Rows {
-			n := len(r.Samples)
-			if n == 0 || r.Samples[n-1].Stored == 0 {
-				continue
-			}
-			last := r.Samples[n-1]
-			b := bar{Label: r.Name + ", " + short3(float64(last.Stored)), Ours: ours(r.Name)}
-			if b.Value = float64(last.Disk) / float64(last.Stored); last.Disk > 0 {
-				disk = append(disk, b)
-			}
-			if b.Value = float64(last.Resident) / float64(last.Stored); last.Resident > 0 {
-				memory = append(memory, b)
+	return rows
+}
+
+// inTheEnd is the size of a claim in the last sample of each contender.
+func inTheEnd(run *Run, size func(s *Sample) uint64) (rows []bar) {
+	for _, r := range run.Comparison.Rows {
+		if n := len(r.Samples); n > 0 {
+			if s := &r.Samples[n-1]; size(s) > 0 && s.Stored > 0 {
+				rows = append(rows, bar{Label: r.Name + ", " + short3(float64(s.Stored)), Value: float64(size(s)) / float64(s.Stored), Ours: ours(r.Name)})
 			}
 		}
 	}
-	add("disk-per-claim", "Disk a claim", "bytes a claim", "Peers: all files at the end of a run, with logs that are not trimmed yet.", disk)
-	add("memory-per-claim", "Memory a claim", "bytes a claim", "Peers: resident memory of the process that keeps the claims, with what it takes when it is empty. Postgres has many processes and is left out.", memory)
-	return all
+	return rows
 }
 
 // word keeps letters and digits, for file names.

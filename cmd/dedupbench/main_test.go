@@ -453,10 +453,7 @@ func TestReportDrawsWhatCommandsPrint(t *testing.T) {
 	if err := os.WriteFile(file, []byte(o.stdout), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wantFigures := 3
-	if runtime.GOOS == "linux" {
-		wantFigures++ // processor time
-	}
+	const wantFigures = 3
 	o = dedupbench(t, "report", file, "--out", page, "--svg", filepath.Join(dir, "svg"))
 	b, err := os.ReadFile(page)
 	if o.code != 0 || err != nil || !strings.Contains(string(b), "claims --n 5000 --json") || strings.Count(string(b), "<svg") != wantFigures {
