@@ -68,7 +68,9 @@ func (s *Store) closeClean() error {
 	if err := removeLogs(s.disk); err != nil {
 		return err
 	}
-	return writeClean(s.disk, s.durable.Load())
+	err = writeClean(s.disk, s.durable.Load())
+	s.disk.reserve.shrink()
+	return err
 }
 
 // settle moves all data to tables and removes those with removed journal entries and packed batches

@@ -93,6 +93,7 @@ func (d *disk) release() error {
 		return err
 	}
 	var err error
+	d.reserve.close()
 	switch {
 	case d.held != nil:
 		err = d.held.Close()

@@ -46,6 +46,7 @@ type disk struct {
 
 	manifests manifests
 	logs      liveLogs
+	reserve   reserve
 	ownLogs   ownLogs
 
 	ended atomic.Pointer[func() error] // of the backup in progress: an error if it is to end
@@ -73,7 +74,7 @@ func openDisk(fsys vfs.FS, dir string) (*disk, error) {
 // heldDisk is a disk in a directory of the machine's file system.
 func heldDisk(held *storedir.Dir) *disk {
 	d := newDisk(&dirFS{FS: vfs.Default, own: held}, held.Path())
-	d.held = held
+	d.held, d.reserve.dir = held, held
 	return d
 }
 
@@ -162,7 +163,7 @@ func (d *disk) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (v
 // maybeLog opens a file for writing, which may be a log.
 func (d *disk) maybeLog(path string, open func() (vfs.File, error)) (vfs.File, error) {
 	if strings.HasSuffix(path, logSuffix) {
-		return d.logs.open(path, &d.written, open)
+		return d.logs.open(path, &d.written, &d.reserve, open)
 	}
 	return open()
 }
@@ -372,7 +373,11 @@ func (f *diskFile) WriteAt(p []byte, off int64) (int, error) {
 const maxPreallocate = 8 << 20
 
 func (f *diskFile) Preallocate(offset, length int64) error {
-	return f.File.Preallocate(offset, min(length, maxPreallocate))
+	length = min(length, maxPreallocate)
+	if !f.d.reserve.leaves(length) {
+		return nil
+	}
+	return f.File.Preallocate(offset, length)
 }
 
 func (f *diskFile) Sync() error     { return f.sync(f.File.Sync) }

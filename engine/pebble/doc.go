@@ -42,6 +42,14 @@
 // marked as failed before that (disk.go). The files on disk then are as after a crash at that
 // moment. Pebble cannot end the process: its Fatalf only ends a goroutine of Hapax (fault.go).
 //
+// # Full disks
+//
+// Open writes the claims of the log to tables. So that a full disk has room for them, a reserve takes
+// space: a file that Open removes when it meets a full disk (reserve.go). It has 4 MiB and as much as the
+// two newest logs. If it cannot grow, the store fails while it can still be opened. The machine's own file
+// system has it, no other [Options.FS]. It is as large as other file systems allow: one that copies on
+// write may need space even to remove a file.
+//
 // # What is checked when a store is opened
 //
 // Pebble treats the first unreadable byte of a MANIFEST or of the newest log as its end after a
@@ -102,7 +110,7 @@
 // decide when it compacts. usage.go, verify.go and backup.go are for operators. disk.go and fault.go
 // are the disk that stops at the first failed write, and dirfs.go and osfile.go what is below it on the
 // machine's own file system: files that are reached by the directory, not by its path. ownlogs.go
-// knows which logs Close may remove. names.go, keys.go, packed.go, chunks.go,
+// knows which logs Close may remove, and reserve.go keeps space for the next Open. names.go, keys.go, packed.go, chunks.go,
 // attestation.go and clean.go describe what is on disk.
 //
 // HAPAX_SWEEP=all makes the tests sweep every operation and more bytes.

@@ -3,6 +3,8 @@ package pebble_test
 import (
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -13,76 +15,197 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A store that has filled its disk opens once there is room for its log, however often it was tried
-// before: what a failed Open has written does not take the room. Then a week can be dropped.
-func TestAStoreOnAFullDiskOpensOnceThereIsRoomForItsLog(t *testing.T) {
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=24m"); err != nil {
+// A smallDisk is a file system of 48 MiB with a store.
+type smallDisk struct {
+	*testing.T
+	dir     string
+	claimed int
+}
+
+var smallNow = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
+
+func newSmallDisk(t *testing.T) *smallDisk {
+	t.Helper()
+	d := &smallDisk{T: t, dir: t.TempDir()}
+	if err := syscall.Mount("tmpfs", d.dir, "tmpfs", 0, "size=48m"); err != nil {
 		t.Skip("a small file system needs root: ", err)
 	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
-	size := func(mebibytes int) {
-		t.Helper()
-		if err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, fmt.Sprintf("size=%dm", mebibytes)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	const pending = 2 << 20
-	now := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
-	open := func() (*engine.Engine, error) {
-		s, err := pebble.Open(filepath.Join(dir, "s"), pebble.Options{PendingBytes: pending})
-		if err != nil {
-			return nil, err
-		}
-		return engine.Open(s, engine.Options{Clock: func() time.Time { return now }, ExpectedPerWeek: 1000})
-	}
-	e, err := open()
+	t.Cleanup(func() { _ = syscall.Unmount(d.dir, syscall.MNT_DETACH) })
+	return d
+}
+
+func (d *smallDisk) open() (*engine.Engine, error) {
+	s, err := pebble.Open(filepath.Join(d.dir, "s"), pebble.Options{PendingBytes: 2 << 20})
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	events := func(from int) (list []engine.Event) {
-		for i := range 1000 {
-			at := now.AddDate(0, 0, -7*(1+from/100_000%3))
-			list = append(list, engine.Event{Scope: "s", ID: fmt.Appendf(nil, "%020d", (from+i)*7919), Time: at, Origin: engine.Origin{Topic: "t"}})
-		}
-		return list
+	return engine.Open(s, engine.Options{Clock: func() time.Time { return smallNow }, ExpectedPerWeek: 1000})
+}
+
+// events returns the events of a batch; every hundred batches are in another week.
+func (d *smallDisk) events(from int) (list []engine.Event) {
+	for i := range 1000 {
+		at := smallNow.AddDate(0, 0, -7*(1+from/100_000%3))
+		list = append(list, engine.Event{Scope: "s", ID: fmt.Appendf(nil, "%020d", (from+i)*7919), Time: at, Origin: engine.Origin{Topic: "t"}})
 	}
-	claimed := 0
+	return list
+}
+
+// claimAll claims until the disk is full.
+func (d *smallDisk) claimAll(e *engine.Engine) {
+	d.Helper()
+	err := os.WriteFile(filepath.Join(d.dir, "more"), make([]byte, 24<<20), 0o600)
 	for err == nil {
-		if _, err = e.TryClaimBatch(t.Context(), events(claimed)); err == nil {
-			claimed += 1000
+		if _, err = e.TryClaimBatch(d.Context(), d.events(d.claimed)); err == nil {
+			d.claimed += 1000
 		}
 	}
-	if !errors.Is(err, syscall.ENOSPC) || claimed < 10_000 {
-		t.Fatalf("after %d claims: %v", claimed, err)
+	if !errors.Is(err, syscall.ENOSPC) || d.claimed < 10_000 {
+		d.Fatalf("after %d claims: %v", d.claimed, err)
 	}
 	_ = e.Close()
-	const most = 4 * 2 * pending >> 20 // three memtables, and one in addition, as tables
-	for room := 0; ; room++ {
-		size(24 + room)
-		if e, err = open(); err == nil {
-			t.Logf("opened with %d MiB more", room)
-			break
-		}
-		if room == most {
-			t.Fatalf("with %d MiB more: %v", room, err)
+}
+
+const (
+	manyClaims = 200_000
+	fullChild  = "HAPAX_PEBBLE_FULL_CHILD"
+)
+
+func (d *smallDisk) claimMany(e *engine.Engine) {
+	d.Helper()
+	for ; d.claimed < manyClaims; d.claimed += 1000 {
+		if _, err := e.TryClaimBatch(d.Context(), d.events(d.claimed)); err != nil {
+			d.Fatal(err)
 		}
 	}
-	for _, ev := range [][]engine.Event{events(0), events(claimed - 1000)} {
-		rs, err := e.TryClaimBatch(t.Context(), ev)
+}
+
+// fill takes the last byte of the disk with a file of another program.
+func (d *smallDisk) fill() (empty func()) {
+	d.Helper()
+	name := filepath.Join(d.dir, "other")
+	f, err := os.Create(name)
+	if err != nil {
+		d.Fatal(err)
+	}
+	defer f.Close()
+	for _, n := range []int{1 << 20, 4096, 1} {
+		for err = nil; err == nil; {
+			_, err = f.Write(make([]byte, n))
+		}
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		d.Fatal(err)
+	}
+	return func() {
+		if err := os.Remove(name); err != nil {
+			d.Fatal(err)
+		}
+	}
+}
+
+// reserve returns the space that the reserve takes.
+func (d *smallDisk) reserve() int64 {
+	var stat syscall.Stat_t
+	if err := syscall.Stat(filepath.Join(d.dir, "s", "hapax-reserve"), &stat); err != nil {
+		return 0
+	}
+	return stat.Blocks * 512
+}
+
+// dropAll checks that nothing was lost, and drops all weeks with claims.
+func (d *smallDisk) dropAll(e *engine.Engine) {
+	d.Helper()
+	for _, ev := range [][]engine.Event{d.events(0), d.events(d.claimed - 1000)} {
+		rs, err := e.TryClaimBatch(d.Context(), ev)
 		for _, r := range rs {
 			if r.Verdict != engine.Duplicate {
-				t.Fatalf("%v, %v", r.Verdict, err)
+				d.Fatalf("%v, %v", r.Verdict, err)
 			}
 		}
 	}
-	week, _ := weekbucket.Of(now.AddDate(0, 0, -21))
+	week, _ := weekbucket.Of(smallNow.AddDate(0, 0, -7))
 	for e.OldestWeek() <= week {
-		if _, err := e.DropWeek(t.Context(), e.OldestWeek()); err != nil {
-			t.Fatal(err)
+		if _, err := e.DropWeek(d.Context(), e.OldestWeek()); err != nil {
+			d.Fatal(err)
 		}
 	}
-	if err := errors.Join(e.Reclaimed(t.Context()), e.Close()); err != nil {
-		t.Fatal(err)
+	if err := e.Reclaimed(d.Context()); err != nil {
+		d.Fatal(err)
+	}
+}
+
+// The store has filled its disk, and another program has taken what was left: it opens, a week is
+// dropped, and there is room for claims and for the next full disk.
+func TestAStoreOnAFullDiskIsOpenedAndAWeekIsDropped(t *testing.T) {
+	if dir := os.Getenv(fullChild); dir != "" {
+		d := &smallDisk{T: t, dir: dir}
+		e, err := d.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.claimMany(e)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	for name, c := range map[string]struct {
+		end     func(d *smallDisk, e *engine.Engine)
+		refuses bool // claims, as long as no week was dropped
+	}{
+		"after a failed write": {func(d *smallDisk, e *engine.Engine) { d.claimAll(e) }, false}, // Open removes the tables that did not fit
+		"after a clean close": {func(d *smallDisk, e *engine.Engine) {
+			d.claimMany(e)
+			if err := e.Close(); err != nil {
+				d.Fatal(err)
+			}
+		}, true},
+		"after a kill": {func(d *smallDisk, e *engine.Engine) {
+			if err := e.Close(); err != nil {
+				d.Fatal(err)
+			}
+			cmd := exec.Command(os.Args[0], "-test.run=^TestAStoreOnAFullDiskIsOpened")
+			cmd.Env = append(os.Environ(), fullChild+"="+d.dir)
+			var killed *exec.ExitError
+			if out, err := cmd.CombinedOutput(); !errors.As(err, &killed) || killed.ExitCode() != -1 {
+				d.Fatalf("%v\n%s", err, out)
+			}
+			d.claimed = manyClaims
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newSmallDisk(t)
+			e, err := d.open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.end(d, e)
+			if d.reserve() == 0 {
+				t.Fatal("there is no reserve")
+			}
+			d.fill()
+			for range 3 { // a process that is started again and again does not use it up
+				if e, err = d.open(); err != nil {
+					t.Fatal(err)
+				}
+				_, err := e.TryClaimBatch(t.Context(), []engine.Event{{Scope: "s", ID: []byte("new"), Time: smallNow, Origin: engine.Origin{Topic: "t"}}})
+				if refused := errors.Is(err, syscall.ENOSPC); refused != c.refuses || !refused && err != nil {
+					t.Fatalf("a claim is refused %v: %v", refused, err)
+				}
+				_ = e.Close()
+			}
+			if e, err = d.open(); err != nil {
+				t.Fatal(err)
+			}
+			d.dropAll(e)
+			r, err := e.TryClaim(t.Context(), engine.Event{Scope: "s", ID: []byte("newest"), Time: smallNow, Origin: engine.Origin{Topic: "t"}})
+			if err != nil || r.Verdict != engine.Claimed {
+				t.Fatalf("%v, %v", r.Verdict, err)
+			}
+			if n := d.reserve(); n < 4<<20 {
+				t.Errorf("the reserve has %d bytes again", n)
+			}
+			if err := e.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }

@@ -29,7 +29,7 @@ type liveLogs struct {
 }
 
 // open opens a log for writing. What the file contains is an older log, which is replaced.
-func (l *liveLogs) open(path string, written *atomic.Uint64, open func() (vfs.File, error)) (vfs.File, error) {
+func (l *liveLogs) open(path string, written *atomic.Uint64, reserve *reserve, open func() (vfs.File, error)) (vfs.File, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f, err := open()
@@ -40,7 +40,7 @@ func (l *liveLogs) open(path string, written *atomic.Uint64, open func() (vfs.Fi
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	log := &logFile{File: f, size: info.Size(), written: written}
+	log := &logFile{File: f, size: info.Size(), written: written, reserve: reserve, end: reserve.newLog()}
 	log.closed = func() { l.remove(path) }
 	if l.files == nil {
 		l.files = make(map[string]*logFile)
@@ -77,12 +77,19 @@ type logFile struct {
 	size    int64          // of the file
 	written *atomic.Uint64 // receives the number of zeros written
 	syncs   atomic.Int64
-	full    bool // zeros could not be written
+	full    bool          // zeros could not be written
+	reserve *reserve      // nil for none
+	end     *atomic.Int64 // up to which there is a reserve
 	closed  func()
 }
 
 // Write implements vfs.File.
 func (f *logFile) Write(p []byte) (int, error) {
+	if end := f.pos.Load() + int64(len(p)); f.reserve != nil && end > f.end.Load() {
+		if err := f.reserve.logGrows(f.end, end); err != nil {
+			return 0, err
+		}
+	}
 	n, err := f.File.Write(p)
 	pos := f.pos.Add(int64(n))
 	if err == nil && pos > f.size {

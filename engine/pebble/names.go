@@ -16,6 +16,7 @@ const (
 	cleanName    = "hapax-clean"
 	creatingName = "hapax-creating"
 	lockName     = storedir.LockName
+	reserveName  = "hapax-reserve"
 	runPrefix    = "hapax-run-"
 	// of the engine's sidecars, so that no name is one of Pebble's or of the store's
 	sidecarPrefix = "sidecar-"
@@ -48,7 +49,7 @@ func isOurs(name string) bool {
 	}
 	name = strings.TrimSuffix(name, tmpSuffix)
 	switch name {
-	case attestName, cleanName, creatingName, lockName, sidecar.IdentityName:
+	case attestName, cleanName, creatingName, lockName, reserveName, sidecar.IdentityName:
 		return true
 	}
 	return isPebbleFile(name) || strings.HasPrefix(name, sidecarPrefix)

@@ -46,6 +46,9 @@ func (r *reclaimer) Reclaim(ctx context.Context, buckets []storage.Bucket) error
 		return err
 	}
 	r.spans.remove(spans)
+	if r.disk.reserve.short.Load() {
+		_ = r.disk.reserve.restore() // claims wait for it
+	}
 	return nil
 }
 

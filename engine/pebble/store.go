@@ -63,8 +63,13 @@ func Open(dir string, o Options) (*Store, error) {
 	}
 	if err := s.open(); err != nil {
 		s.abandon()
-		return nil, errors.Join(err, d.release())
+		again := sidecar.NoSpace(err) && d.reserve.giveUp()
+		if err := errors.Join(err, d.release()); !again || d.stuck() != nil {
+			return nil, err
+		}
+		return Open(dir, o)
 	}
+	d.reserve.begin()
 	if d.held != nil {
 		d.held.Watch(d.fault.set)
 	}

@@ -24,6 +24,9 @@ func (m *meter) Usage() (u storage.Usage, err error) {
 		return u, fmt.Errorf("hapax: reading the store's directory: %w", err)
 	}
 	for _, name := range names {
+		if name == reserveName {
+			continue
+		}
 		info, err := m.disk.Stat(m.disk.path(name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // deleted since

@@ -45,6 +45,11 @@ func (w *writer) Apply(b *storage.Batch) (wait func() error, err error) {
 	if err := w.raiseFormat(); err != nil {
 		return nil, err
 	}
+	if len(b.Claims) > 0 {
+		if err := w.disk.reserve.await(); err != nil {
+			return nil, err
+		}
+	}
 	if w.unsealed.full() {
 		if err := w.makeRoom(); err != nil {
 			return nil, err

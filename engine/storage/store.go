@@ -197,7 +197,8 @@ type StateWrite struct {
 
 // Usage has the sizes of a store.
 type Usage struct {
-	// DiskBytes is the size of all files, sidecars and not yet deleted ones included.
+	// DiskBytes is the size of all files, sidecars and not yet deleted ones included, without files that
+	// only keep space free.
 	DiskBytes uint64
 	// ReclaimableBytes estimates the part that belongs to dropped buckets and is not free yet.
 	ReclaimableBytes uint64

@@ -1,0 +1,204 @@
+package pebble
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage/storedir"
+)
+
+const (
+	// reserveBytes is the least size of the reserve: for the files that Open writes in any case.
+	reserveBytes = 4 << 20
+
+	// dropBytes are left free by a reserve that is made again: more than a drop writes.
+	dropBytes = 1 << 20
+
+	// The reserve is ahead of a log by as much as that has, between these bounds.
+	minAhead = 64 << 10
+	maxAhead = 1 << 20
+
+	// freeingTime is how long claims wait for space that is being freed.
+	freeingTime = 2 * time.Second
+)
+
+// A reserve is a file that only takes space. Open writes the claims of the log to tables, for which a
+// full disk has no room: it then removes the reserve, and tries again. So the reserve is as large as the
+// logs that Open may find, and reserveBytes: it grows before they do, and if it cannot, the store fails
+// while there is still enough to open it again. A clean close leaves reserveBytes.
+//
+// While a store is open without a reserve, it accepts no claims: it would fill the disk once more. What
+// drops a week is accepted.
+type reserve struct {
+	dir *storedir.Dir // nil for none: only the machine's own file system has one
+
+	short atomic.Bool // it could not be made after Open
+
+	mu   sync.Mutex // guards the fields below
+	file *os.File   // nil until begin and after close
+	size int64
+	logs [2]*atomic.Int64 // the ends of the two newest logs; older ones are in tables
+}
+
+// newLog returns where the end of a new log is to be noted.
+func (r *reserve) newLog() *atomic.Int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.logs[0], r.logs[1] = new(atomic.Int64), r.logs[0]
+	return r.logs[0]
+}
+
+// need returns how large the reserve should be. The caller holds mu.
+func (r *reserve) need() int64 {
+	n := int64(reserveBytes)
+	for _, log := range r.logs {
+		if log != nil {
+			n += log.Load()
+		}
+	}
+	return n
+}
+
+// begin opens the file of a store that has been opened, and makes it as large as it should be, if there
+// is room.
+func (r *reserve) begin() {
+	if r.dir == nil {
+		return
+	}
+	f, err := r.dir.OpenFile(reserveName, os.O_RDWR|os.O_CREATE)
+	if err != nil {
+		r.short.Store(sidecar.NoSpace(err))
+		return
+	}
+	r.mu.Lock()
+	r.file = f
+	if info, err := f.Stat(); err == nil {
+		r.size = info.Size()
+	}
+	r.mu.Unlock()
+	_ = r.restore()
+}
+
+// missing returns how much longer the file should be, and whether n bytes more are free than for that and for
+// a drop. The caller holds mu.
+func (r *reserve) missing(n int64) (more int64, free bool) {
+	more = max(r.need()-r.size, 0)
+	usage, err := vfs.Default.GetDiskUsage(r.dir.Path())
+	return more, err != nil || usage.AvailBytes >= uint64(n+more+dropBytes)
+}
+
+// leaves reports whether n bytes can be allocated without taking the space of the reserve.
+func (r *reserve) leaves(n int64) bool {
+	if r.dir == nil {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, free := r.missing(n)
+	return free
+}
+
+// restore makes the reserve as large as it should be, if as much and dropBytes more are free.
+func (r *reserve) restore() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.file == nil {
+		return nil
+	}
+	if more, free := r.missing(0); more > 0 && !free {
+		r.short.Store(true)
+		return fmt.Errorf("hapax: the disk of %s is full, and with less than %d MiB of free space no claims are accepted: drop a week, or make room: %w",
+			r.dir.Path(), (more+dropBytes+1<<20-1)>>20, errNoSpace)
+	}
+	err := r.grow()
+	r.short.Store(err != nil)
+	return err
+}
+
+// await waits for the reserve before claims are written: Pebble may still be removing old logs and tables.
+func (r *reserve) await() (err error) {
+	if !r.short.Load() {
+		return nil
+	}
+	for end := time.Now().Add(freeingTime); ; time.Sleep(freeingTime / 40) {
+		if err = r.restore(); err == nil || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// logGrows makes the reserve grow before a log does.
+func (r *reserve) logGrows(log *atomic.Int64, end int64) error {
+	log.Store(end + min(max(end, minAhead), maxAhead))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.file == nil || r.short.Load() {
+		return nil
+	}
+	if err := r.grow(); err != nil {
+		return fmt.Errorf("the disk is full but for %d MiB, with which the store can be opened again: %w", r.size>>20, err)
+	}
+	return nil
+}
+
+// grow makes the file as large as it should be. A file system that cannot do that has no reserve. The
+// caller holds mu.
+func (r *reserve) grow() error {
+	need := r.need()
+	if need <= r.size {
+		return nil
+	}
+	err := allocate(r.file, r.size, need-r.size)
+	if err != nil && !sidecar.NoSpace(err) {
+		err = writeRandom(r.file, r.size, need-r.size)
+	}
+	if err == nil {
+		r.size = need
+	} else if !sidecar.NoSpace(err) {
+		err = nil
+	}
+	return err
+}
+
+// writeRandom writes bytes that no file system can store in less space.
+func writeRandom(f *os.File, offset, n int64) error {
+	random, buf := rand.NewChaCha8([32]byte{}), make([]byte, 256<<10)
+	for end := offset + n; offset < end; offset += int64(len(buf)) {
+		_, _ = random.Read(buf) // it returns no error
+		if _, err := f.WriteAt(buf[:min(int64(len(buf)), end-offset)], offset); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shrink leaves what is needed to open a store that was closed.
+func (r *reserve) shrink() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.logs = [2]*atomic.Int64{}
+	if r.file != nil && r.size > reserveBytes && r.file.Truncate(reserveBytes) == nil {
+		r.size = reserveBytes
+	}
+}
+
+func (r *reserve) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.file != nil {
+		_ = r.file.Close() // it has no content
+		r.file = nil
+	}
+}
+
+// giveUp removes the file of a store that could not be opened, and reports whether there was one. The
+// disk discards changes, but not this one.
+func (r *reserve) giveUp() bool {
+	return r.dir != nil && r.dir.Remove(reserveName) == nil
+}
