@@ -47,7 +47,7 @@ func (c *txChecker) claimIn(replay bool) {
 	want, of := c.expect(ev, k, c.x.claims, reopen)
 	_, own := c.x.claims[of]
 	want = c.checkResult(r, err, want, k)
-	c.x.told = c.x.told || want.Verdict == engine.Duplicate || want.Verdict == engine.TooOld
+	c.x.told = c.x.told || want.Verdict != engine.InFlight && want.Verdict != engine.TooNew
 	if want.First() {
 		_, c.x.again[k] = c.told.claims[k]
 		delete(c.x.finishes, k)
@@ -55,7 +55,7 @@ func (c *txChecker) claimIn(replay bool) {
 		c.x.claims[k], c.x.events[k] = want.Record, ev
 		c.held[k] = true
 	}
-	if name := claimName(of); !own && want.Verdict == engine.Duplicate && want.Record.State == engine.DeadLettered && !c.x.reads[name] {
+	if name := claimName(of); !own && !want.First() && want.Record.State == engine.DeadLettered && !c.x.reads[name] {
 		c.x.reads[name] = true
 		delete(c.x.changed, name) // it was read in its current state
 	}
