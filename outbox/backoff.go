@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -24,12 +25,13 @@ func (r *Retry) delay(failures uint64) time.Duration {
 type group struct {
 	id          entry.Group
 	first, next uint64
-	notBefore   int64  // atOnce: another entry has made the last transaction of the first one fail
-	turn        uint64 // orders groups with the same notBefore
-	rest        int64  // not before of the first one that the batch has not taken
-	due         int64  // of the first one
-	index       int    // the number of its backoffs; -1 while a batch processes it
-	head        *item  // the first remaining item of the batch
+	notBefore   int64     // atOnce: another entry has made the last transaction of the first one fail
+	turn        uint64    // orders groups with the same notBefore
+	rest        int64     // not before of the first one that the batch has not taken
+	due         int64     // of the first one
+	index       int       // the number of its backoffs; -1 while a batch processes it
+	head        *item     // the first remaining item of the batch
+	on          partition // held, on which the first one waits
 }
 
 const atOnce = 0
@@ -80,6 +82,19 @@ func (b *backoffs) next() int64 {
 		return 0
 	}
 	return max(b.groups[0].notBefore, 1)
+}
+
+// release lets the groups be tried now that wait for partitions.
+func (q *queue) release(all []partition) {
+	if len(all) == 0 {
+		return
+	}
+	for _, g := range q.backoff.groups {
+		if g.on != (partition{}) && slices.Contains(all, g.on) {
+			g.notBefore, g.on = min(g.notBefore, q.now), partition{}
+		}
+	}
+	heap.Init(&q.backoff.groups)
 }
 
 type groupHeap []*group

@@ -41,12 +41,12 @@ type transactor interface {
 func transactionTimeout(o *Options) time.Duration { return max(time.Minute, 3*o.Batch.Time) }
 
 // clientOptions returns the options of the producer. The options that the relay needs come last.
-func clientOptions(opt *Options, store storage.Identity, limit func(topic string) int32) []kgo.Opt {
+func clientOptions(opt *Options, store storage.Identity, limit func(topic string) int32, h *holds) []kgo.Opt {
 	// A lingering client would make each message of an ordering key wait, since one at a time is in flight.
 	o := []kgo.Opt{kgo.MetadataMinAge(250 * time.Millisecond), kgo.UnknownTopicRetries(2), kgo.ProducerLinger(0), kgo.ProducerBatchMaxBytesFn(limit)}
 	o = append(o, opt.Client...)
 	// Batches are bounded, and Produce must not wait for room in the buffer: nothing would renew the lease meanwhile.
-	o = append(o, kgo.RecordPartitioner(newPartitioner()), kgo.RequiredAcks(kgo.AllISRAcks()),
+	o = append(o, kgo.RecordPartitioner(newPartitioner(h)), kgo.WithHooks(observer{}), kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.MaxBufferedRecords(2*MaxBatchEntries), kgo.MaxBufferedBytes(0))
 	if opt.ExactlyOnce != nil {
 		o = append(o, kgo.TransactionalID(transactionalID(store)), kgo.TransactionTimeout(transactionTimeout(opt)))
@@ -63,14 +63,14 @@ var unusable = []string{
 
 // checkClient rejects options that are unusable, or that no client can have.
 func checkClient(opt *Options, store storage.Identity) error {
-	probe, err := kgohooks.Probe(clientOptions(opt, store, new(batchLimits).of)...)
+	probe, err := kgohooks.Probe(clientOptions(opt, store, new(batchLimits).of, new(holds))...)
 	if err != nil {
 		return err
 	}
 	probe.CloseAllowingRebalance()
 	own := *opt
 	own.ExactlyOnce = nil // without the relay's own transactional id
-	if probe, err = kgohooks.Probe(clientOptions(&own, store, new(batchLimits).of)...); err != nil {
+	if probe, err = kgohooks.Probe(clientOptions(&own, store, new(batchLimits).of, new(holds))...); err != nil {
 		return err
 	}
 	defer probe.CloseAllowingRebalance()

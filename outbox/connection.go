@@ -13,6 +13,9 @@ type connection struct {
 	*shared
 	client   client    // nil: not made yet
 	progress *progress // of the exactly-once relay, after it was read
+
+	leftOver []*sending  // those of earlier batches whose messages the client still has
+	released []partition // whose hold has ended in this batch
 }
 
 // connect makes the client unless there is one.
@@ -20,7 +23,7 @@ func (c *connection) connect() error {
 	if c.client != nil {
 		return nil
 	}
-	client, err := c.dial(clientOptions(&c.opt, c.eng.Identity(), c.limits.of)...)
+	client, err := c.dial(clientOptions(&c.opt, c.eng.Identity(), c.limits.of, &c.holds)...)
 	if err != nil {
 		return fmt.Errorf("outbox: making a client: %w", err)
 	}

@@ -54,6 +54,13 @@
 // and [Relay.Drop]. It then no longer holds back others. Attempts that fail because the broker
 // cannot be reached never park a message.
 //
+// A partition that does not answer for a second, while others do, is held: its messages are not sent
+// until it answers, and no batch waits for it. What the plain relay has sent stays with the client,
+// which publishes it as soon as it can. The exactly-once relay aborts the transaction, publishes the
+// others without the messages of the partition, and tries these again after four seconds, and after
+// longer times if the partition is still silent; each such trial delays the others, for a second at
+// first and for Batch.Time at most.
+//
 // At most half of a batch are retries if there are enough new messages. A Kafka transaction fails as
 // a whole: so the exactly-once relay puts retries and new messages in separate transactions, in
 // turn, and publishes what a failed transaction has left without new messages. At most 131,072
@@ -85,6 +92,7 @@
 //	dedup_outbox_parked_messages        gauge    messages that are parked
 //	dedup_outbox_size_bytes             gauge    size of all these messages, as engine.Options.MaxOutboxBytes counts it
 //	dedup_outbox_max_size_bytes         gauge    engine.Options.MaxOutboxBytes
+//	dedup_outbox_held_partitions        gauge    partitions that do not answer, while others do
 //	dedup_outbox_sent_total             counter  messages that the broker has acknowledged
 //	dedup_outbox_failed_total           counter  failed attempts to publish a message
 //	dedup_outbox_lease_lost_total       counter  leases that another relay took while this one had them

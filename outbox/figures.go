@@ -35,7 +35,7 @@ func (s *shared) figures(ctx context.Context) (f figures, err error) {
 	if err != nil {
 		return f, err
 	}
-	f.bytes, f.maxBytes = stats.OutboxBytes, stats.MaxOutboxBytes
+	f.bytes, f.maxBytes, f.held = stats.OutboxBytes, stats.MaxOutboxBytes, s.holds.n.Load()
 	f.parked = gone.Parked - gone.Redriven - gone.Dropped
 	f.pending = produced.Entries + gone.Redriven - gone.Entries
 	f.due = f.pending - min(f.pending, produced.Delayed+gone.Redriven-gone.Delayed)

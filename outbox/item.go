@@ -17,8 +17,10 @@ type item struct {
 	place uint64 // of a held entry
 
 	outcome outcome
-	offset  int64 // at which it was published
-	err     error // why it failed
+	offset  int64     // at which it was published
+	err     error     // why it failed
+	on      partition // held, on which it waits
+	until   int64     // when its partition is tried again; 0: when that answers
 }
 
 // An outcome is the result of an item in a batch.
@@ -29,6 +31,8 @@ const (
 	published
 	failed
 	aborted // acknowledged in a transaction that was aborted; otherwise like left
+	waiting // not sent, because its partition is held
+	flying  // sent, and left to the client
 )
 
 func (i *item) held() bool    { return i.key[0] == entry.HeldPrefix[0] }

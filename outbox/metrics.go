@@ -47,7 +47,7 @@ func (m *metrics) unregister() {
 type gauges struct {
 	read                         func(ctx context.Context) (figures, error)
 	pending, due, oldest, parked *prometheus.Desc
-	bytes, maxBytes              *prometheus.Desc
+	bytes, maxBytes, held        *prometheus.Desc
 }
 
 func newGauges(read func(ctx context.Context) (figures, error)) *gauges {
@@ -63,12 +63,13 @@ func newGauges(read func(ctx context.Context) (figures, error)) *gauges {
 
 		bytes:    desc("size_bytes", "Size of the messages in the outbox, parked ones included."),
 		maxBytes: desc("max_size_bytes", "Size at which producing another message fails."),
+		held:     desc("held_partitions", "Partitions that do not answer, while others do: their messages wait."),
 	}
 }
 
 // Describe implements [prometheus.Collector].
 func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.pending, g.due, g.oldest, g.parked, g.bytes, g.maxBytes} {
+	for _, d := range []*prometheus.Desc{g.pending, g.due, g.oldest, g.parked, g.bytes, g.maxBytes, g.held} {
 		ch <- d
 	}
 }
@@ -93,10 +94,12 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	send(g.parked, float64(f.parked))
 	send(g.bytes, float64(f.bytes))
 	send(g.maxBytes, float64(f.maxBytes))
+	send(g.held, float64(f.held))
 }
 
 type figures struct {
 	pending, due, parked uint64
 	bytes, maxBytes      uint64
+	held                 int64
 	oldest               time.Duration
 }

@@ -2,8 +2,7 @@ package outbox
 
 import (
 	"bytes"
-	"context"
-	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -35,34 +34,6 @@ func (i *item) record() *kgo.Record {
 	return r
 }
 
-// A sending is a batch on its way to the broker. Of each group, one item at a time is in flight,
-// unless all succeed or fail together: a later item never overtakes an earlier one that fails.
-type sending struct {
-	c       *connection
-	client  producer
-	results chan result
-	flying  map[*item]struct{}
-	behind  map[entry.Group][]*item // items that wait for the one in flight
-	started time.Time
-}
-
-// chainTime is how long a batch sends further items of a group after the first one. Messages that are
-// produced meanwhile wait for the end of the batch.
-const chainTime = 250 * time.Millisecond
-
-type result struct {
-	item   *item
-	offset int64
-	err    error
-}
-
-func newSending(c *connection, n int) *sending {
-	return &sending{
-		c: c, client: c.client, results: make(chan result, n), flying: make(map[*item]struct{}, n),
-		behind: make(map[entry.Group][]*item), started: c.opt.Clock.Now(),
-	}
-}
-
 // publish publishes the items of a batch one by one. An error means that the lease is lost or the
 // store has failed: the outcome of the messages in flight is then unknown.
 func (c *connection) publish(items []*item) error {
@@ -79,9 +50,12 @@ func (c *connection) publish(items []*item) error {
 		inFlight[i.group] = struct{}{}
 		b.start(i)
 	}
-	if err := b.await(b.finish); err != nil {
+	if err := b.await(); err != nil {
 		c.abandon()
 		return err
+	}
+	if len(b.flying) > 0 && b.silent && c.leave(b) {
+		return nil
 	}
 	for i := range b.flying { // the time of the batch is over
 		i.outcome, i.err = failed, errBatchTime
@@ -92,52 +66,59 @@ func (c *connection) publish(items []*item) error {
 	return nil
 }
 
-// start sends an item, unless the send could outlast the lease.
-func (b *sending) start(i *item) {
-	left := b.c.opt.Batch.Time - b.c.opt.Clock.Now().Sub(b.started)
-	if left <= 0 || !b.c.lease.covers(left) {
-		return
-	}
-	b.flying[i] = struct{}{}
-	b.client.Produce(context.Background(), i.record(), func(r *kgo.Record, err error) {
-		b.results <- result{i, r.Offset, err} // it has capacity for all
-	})
-}
-
-func (b *sending) finish(r result) {
-	delete(b.flying, r.item)
-	r.item.offset = r.offset
-	if r.err != nil {
-		r.item.outcome, r.item.err = failed, r.err
-		return
-	}
-	r.item.outcome = published
-	if behind := b.behind[r.item.group]; len(behind) > 0 && b.c.opt.Clock.Now().Sub(b.started) < chainTime {
-		b.behind[r.item.group] = behind[1:]
-		b.start(behind[0])
-	}
-}
-
-// await calls each for the results of the items in flight, until there are none, or the time of the
-// batch is over. It renews the lease meanwhile and ends with an error if that fails.
-func (b *sending) await(each func(result)) error {
-	over, stopOver := b.c.opt.Clock.After(b.c.opt.Batch.Time - b.c.opt.Clock.Now().Sub(b.started))
-	defer stopOver()
-	renew, stopRenew := b.c.opt.Clock.After(b.c.lease.untilRenewal())
-	defer func() { stopRenew() }()
-	for len(b.flying) > 0 {
-		select {
-		case r := <-b.results:
-			each(r)
-		case <-over:
-			return nil
-		case <-renew:
-			if err := b.c.lease.ensure(b.c.eng, 0); err != nil {
-				return fmt.Errorf("outbox: renewing the lease during a batch: %w", err)
-			}
-			stopRenew()
-			renew, stopRenew = b.c.opt.Clock.After(b.c.lease.untilRenewal())
+// leave leaves the messages in flight to the client and holds their partitions, unless the client
+// has too many already.
+func (c *connection) leave(b *sending) bool {
+	messages, bytes := 0, 0
+	for _, l := range append([]*sending{b}, c.leftOver...) {
+		for i := range l.flying {
+			messages, bytes = messages+1, bytes+i.size()
 		}
 	}
-	return nil
+	if messages > MaxBatchEntries || bytes > maxAheadBytes { // it has room for one more batch
+		return false
+	}
+	for i, f := range b.flying {
+		i.outcome, i.on = flying, f.partition()
+		c.hold(i.on, func(h *hold) { h.sent++ })
+	}
+	b.left.Store(true)
+	c.leftOver = append(c.leftOver, b)
+	return true
+}
+
+// landed returns the items that were left to the client and have an outcome now.
+func (c *connection) landed() (items []*item) {
+	c.leftOver = slices.DeleteFunc(c.leftOver, func(b *sending) bool {
+		for len(b.results) > 0 {
+			r := <-b.results
+			i := r.flight.item
+			delete(b.flying, i)
+			items = append(items, i)
+			i.offset, i.err = r.offset, r.err
+			if r.err == nil {
+				i.outcome = published
+				c.answered(i.on)
+			} else if i.outcome = failed; c.holds.failed(i.on) {
+				c.answered(i.on)
+			}
+		}
+		return len(b.flying) == 0
+	})
+	return items
+}
+
+// hold changes the hold of a partition.
+func (c *connection) hold(p partition, fn func(*hold)) {
+	if c.holds.change(p, fn) {
+		c.opt.Telemetry.Logger.Warn("outbox: a partition does not answer: its messages wait until it does, and others do not wait for it", p.attrs()...)
+	}
+}
+
+// answered ends the hold of a partition. The groups that wait for it are released after the batch.
+func (c *connection) answered(p partition) {
+	if c.holds.end(p) {
+		c.opt.Telemetry.Logger.Info("outbox: a held partition is tried again, or has answered", p.attrs()...)
+	}
+	c.released = append(c.released, p)
 }

@@ -27,7 +27,7 @@ import (
 // end of Run.
 func TestBufferOfTheClientHoldsABatch(t *testing.T) {
 	opt := Options{Client: []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1"), kgo.MaxBufferedBytes(1000), kgo.MaxBufferedRecords(1)}}
-	c, err := kgo.NewClient(clientOptions(&opt, storage.Identity{}, new(batchLimits).of)...)
+	c, err := kgo.NewClient(clientOptions(&opt, storage.Identity{}, new(batchLimits).of, new(holds))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestBufferOfTheClientHoldsABatch(t *testing.T) {
 func TestTransactionsOutlastTheirBatches(t *testing.T) {
 	for batch, want := range map[time.Duration]time.Duration{time.Second: time.Minute, 2 * time.Minute: 6 * time.Minute} {
 		opt := Options{Client: []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1")}, Batch: Batch{Time: batch}, ExactlyOnce: &ExactlyOnce{ProgressTopic: "progress"}}
-		c, err := kgo.NewClient(clientOptions(&opt, storage.Identity{}, new(batchLimits).of)...)
+		c, err := kgo.NewClient(clientOptions(&opt, storage.Identity{}, new(batchLimits).of, new(holds))...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -103,6 +103,7 @@ func (q *queue) add(g *group) {
 type work struct {
 	items  []*item
 	hold   []*item  // after a held entry of their group
+	landed []*item  // left to the client by an earlier batch, and answered now
 	groups []*group // the held groups of items
 	bytes  int
 	apart  bool                // exactly once: a transaction of retries only
@@ -110,7 +111,20 @@ type work struct {
 	ahead  int                 // bytes of what is left for later batches
 }
 
-func (w *work) empty() bool { return len(w.items)+len(w.hold) == 0 }
+func (w *work) empty() bool { return len(w.items)+len(w.hold)+len(w.landed) == 0 }
+
+// all iterates over the items with an outcome.
+func (w *work) all() iter.Seq[*item] {
+	return func(yield func(*item) bool) {
+		for _, items := range [][]*item{w.landed, w.items} {
+			for _, i := range items {
+				if !yield(i) {
+					return
+				}
+			}
+		}
+	}
+}
 
 func (w *work) full(b Batch) bool {
 	return len(w.items)+len(w.hold) >= b.Entries || w.bytes >= b.Bytes

@@ -8,7 +8,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-var errBatchTime = errors.New("outbox: the broker did not acknowledge it within Batch.Time")
+var (
+	errBatchTime = errors.New("outbox: the broker did not acknowledge it within Batch.Time")
+	errSilent    = errors.New("outbox: its partition does not answer, while others do: see dedup_outbox_held_partitions")
+)
 
 // refusals are the broker's errors that are about a message or its topic.
 var refusals = []error{

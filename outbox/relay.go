@@ -93,12 +93,7 @@ func (r *Relay) Run(ctx context.Context) error {
 }
 
 // Wake lets the relay check the outbox at once.
-func (r *Relay) Wake() {
-	select {
-	case r.wake <- struct{}{}:
-	default: // it is about to
-	}
-}
+func (r *Relay) Wake() { r.wakeUp() }
 
 // turn publishes the due entries, if there are any and the relay gets the lease, and returns how
 // long to wait then.
@@ -114,6 +109,7 @@ func (r *Relay) turn(ctx context.Context) (pause time.Duration, err error) {
 	if left > 0 {
 		return min(left, r.opt.Interval), nil
 	}
+	r.holds.reset()
 	s := &session{connection: connection{shared: r.shared}, queue: newQueue(r.shared)}
 	err = s.run(ctx)
 	r.due.Store(0)

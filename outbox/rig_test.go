@@ -111,7 +111,7 @@ func (c *fakeClock) next() {
 }
 
 // A fakeBroker accepts records of fake clients. answer returns its error for a record, nil accepts
-// it; a record for which hold is true gets no answer until release.
+// it; a record gets no answer until release if hold is true, or if it is of the topic holdTopic.
 type fakeBroker struct {
 	mu      sync.Mutex
 	log     []*kgo.Record
@@ -120,6 +120,8 @@ type fakeBroker struct {
 	held    []func()
 	hold    bool
 	arrived *sync.Cond
+
+	holdTopic string
 }
 
 func newFakeBroker() *fakeBroker {
@@ -153,7 +155,7 @@ func (c *fakeClient) Produce(_ context.Context, r *kgo.Record, promise func(*kgo
 		}
 		promise(r, err)
 	}
-	if c.b.hold {
+	if c.b.hold || r.Topic == c.b.holdTopic {
 		c.b.held = append(c.b.held, finish)
 		c.b.arrived.Broadcast()
 		c.b.mu.Unlock()
@@ -203,6 +205,12 @@ func (b *fakeBroker) setHold(hold bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.hold = hold
+}
+
+func (b *fakeBroker) setHoldTopic(topic string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.holdTopic = topic
 }
 
 // awaitHeld waits until n records are held.
@@ -324,6 +332,7 @@ func (r *rig) run(relay *Relay) (stop func() error) {
 	}
 	r.t.Cleanup(func() {
 		r.broker.setHold(false)
+		r.broker.setHoldTopic("")
 		r.broker.release()
 		_ = stop()
 	})
@@ -431,6 +440,13 @@ func (c *fakeClock) waiting() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.timers) > 0
+}
+
+// timed returns the number of timers that are set.
+func (c *fakeClock) timed() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.timers)
 }
 
 // A hookedClock calls hook each time that it is read.

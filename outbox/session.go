@@ -49,7 +49,21 @@ func (s *session) collect(ctx context.Context, now int64) (*work, error) {
 		s.queue.lookAll = 0
 	}
 	s.queue.bound(now, s.opt.Retry.Max)
-	return s.queue.collect(ctx, now, s.opt.Batch)
+	s.holds.pass(now, longestHold(&s.opt))
+	landed := s.landed()
+	s.release()
+	w, err := s.queue.collect(ctx, now, s.opt.Batch)
+	for _, i := range landed {
+		w.landed = append(w.landed, i)
+		w.groups = append(w.groups, s.queue.groups[i.group])
+	}
+	return w, err
+}
+
+// release lets the groups be tried that wait for partitions which have answered.
+func (s *session) release() {
+	s.queue.release(s.released)
+	s.released = nil
 }
 
 // load reads the queue from the store; an exactly-once relay first determines what was published.
@@ -93,6 +107,7 @@ func (s *session) batch(ctx context.Context, w *work) error {
 		}
 	}
 	c := s.queue.settle(w, s.opt.Clock.Now().UnixMilli(), &s.opt.Retry)
+	s.release()
 	if s.progress != nil {
 		c.put = append(c.put, s.progress.keyValue())
 	}
@@ -113,13 +128,15 @@ func (s *session) batch(ctx context.Context, w *work) error {
 // report counts and logs a batch, and records whether the broker seems to be unreachable.
 func (s *session) report(w *work, c *change) {
 	sent, failures, reached, unreachable := 0, 0, false, error(nil)
-	for _, i := range w.items {
+	for i := range w.all() {
 		switch i.outcome {
 		case published:
 			sent++
 			reached = true
 		case aborted:
 			reached = true
+		case flying:
+			unreachable = errSilent
 		case failed:
 			failures++
 			if !refused(i.err) {

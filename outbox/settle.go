@@ -12,14 +12,17 @@ import (
 func (q *queue) settle(w *work, now int64, r *Retry) *change {
 	c := &change{}
 	blocked := make(map[entry.Group]bool) // groups of items that failed and are retried
-	for _, i := range w.items {
-		if i.outcome == failed {
+	for i := range w.all() {
+		switch i.outcome {
+		case failed:
 			i.fail(now, r)
 			blocked[i.group] = blocked[i.group] || !i.exhausted(r)
+		case waiting, flying:
+			blocked[i.group] = true
 		}
 	}
 	var rest []*item
-	for _, i := range w.items {
+	for i := range w.all() {
 		switch {
 		case i.outcome == published || i.outcome == failed && i.exhausted(r):
 			q.gone(c, i)
@@ -48,7 +51,11 @@ func (q *queue) settle(w *work, now int64, r *Retry) *change {
 		q.hold(c, w, i)
 	}
 	for _, g := range w.groups {
-		if g.first < g.next {
+		switch {
+		case g.first == g.next:
+		case g.head != nil && g.head.outcome == flying: // until it has landed
+			g.head, g.rest = nil, 0
+		default:
 			q.again(g, now+r.Max.Milliseconds())
 		}
 	}
@@ -91,7 +98,7 @@ func (q *queue) hold(c *change, w *work, i *item) {
 // its next entry was not at fault. If another entry has made its transaction fail, it comes first;
 // otherwise after the groups whose backoff has ended by now, so that a long backlog does not stop them.
 func (q *queue) again(g *group, latest int64) {
-	g.notBefore = q.now
+	g.notBefore, g.on = q.now, partition{}
 	switch {
 	case g.head == nil && g.rest > 0:
 		g.notBefore = g.rest
@@ -99,6 +106,11 @@ func (q *queue) again(g *group, latest int64) {
 		g.notBefore = g.head.NotBefore
 	case g.head != nil && g.head.outcome == aborted:
 		g.notBefore = atOnce
+	case g.head != nil && g.head.outcome == waiting:
+		g.notBefore, g.on = latest, g.head.on
+		if g.head.until != 0 {
+			g.notBefore = g.head.until
+		}
 	}
 	if g.head != nil {
 		g.due = g.head.Due

@@ -21,6 +21,14 @@ type shared struct {
 	closing sync.WaitGroup
 	hooks   kgohooks.Owner // makes all clients
 	limits  batchLimits
+	holds   holds
 
 	dial func(o ...kgo.Opt) (client, error) // makes a client; tests replace it
+}
+
+func (s *shared) wakeUp() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // it is about to
+	}
 }

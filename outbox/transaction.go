@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -24,23 +25,24 @@ func (c *connection) publishInTransaction(items []*item) error {
 	for _, i := range items {
 		b.start(i)
 	}
-	record := c.progress.record(items)
-	b.start(record)
-	whole := len(b.flying) == len(items)+1
-	if err := b.await(b.finish); err != nil {
-		c.abandon()
-		return err
+	sent := items
+	if c.holds.holding() { // the record must not list the items of held partitions
+		if err := b.await(); err != nil {
+			c.abandon()
+			return err
+		}
+		sent = slices.DeleteFunc(slices.Clone(items), func(i *item) bool { return i.outcome == waiting })
 	}
-	for i := range b.flying { // the time of the batch is over
-		i.outcome, i.err = failed, errBatchTime
+	record := c.progress.record(sent)
+	if len(sent) > 0 && !b.silent {
+		b.start(record)
+		if err := b.await(); err != nil {
+			c.abandon()
+			return err
+		}
 	}
-	if record.outcome != published {
-		whole = false
-	}
-	for _, i := range items {
-		whole = whole && i.outcome == published
-	}
-	if !whole {
+	c.holdSilent(b)
+	if record.outcome != published || slices.ContainsFunc(sent, func(i *item) bool { return i.outcome != published }) {
 		return c.abort(items, record, len(b.flying) == 0)
 	}
 	if err := c.lease.ensure(c.eng, c.opt.Batch.Time); err != nil {
@@ -54,6 +56,33 @@ func (c *connection) publishInTransaction(items []*item) error {
 	c.progress.published(record.offset)
 	return nil
 }
+
+// holdSilent fails the items in flight. It holds their partitions if these are silent.
+func (c *connection) holdSilent(b *sending) {
+	partitions := make(map[partition]struct{})
+	for i, f := range b.flying { // the time of the batch is over
+		i.outcome, i.err = failed, errBatchTime
+		if b.silent {
+			i.err = errSilent
+			partitions[f.partition()] = struct{}{}
+		}
+	}
+	for p := range partitions {
+		c.hold(p, func(h *hold) {
+			h.until = c.opt.Clock.Now().Add(holdTime(&c.opt, h.times)).UnixMilli()
+			h.times, h.over = h.times+1, false
+		})
+	}
+}
+
+// holdTime returns how long a partition is held that was held before. A trial delays the others for as
+// long as the partition is silent: so it is rare.
+func holdTime(o *Options, times int) time.Duration {
+	return max(4*min(silence<<min(times, 10), o.Batch.Time), o.Retry.delay(uint64(times)+1))
+}
+
+// longestHold returns the maximum of holdTime.
+func longestHold(o *Options) time.Duration { return max(4*o.Batch.Time, o.Retry.Max) }
 
 // abort ends a transaction in which an item has failed; the other items are left to be published
 // again.

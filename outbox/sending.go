@@ -1,0 +1,150 @@
+package outbox
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/internal/entry"
+)
+
+// A sending is a batch on its way to the broker. Of each group, one item at a time is in flight,
+// unless all succeed or fail together: a later item never overtakes an earlier one that fails.
+type sending struct {
+	c       *connection
+	client  producer
+	results chan result
+	flying  map[*item]*flight
+	behind  map[entry.Group][]*item // items that wait for the one in flight
+	started time.Time
+
+	answers int         // of the broker
+	silent  bool        // partitions of the items in flight do not answer, while others do
+	left    atomic.Bool // the items in flight are left to the client: results wake the session
+}
+
+// chainTime is how long a batch sends further items of a group after the first one. Messages that are
+// produced meanwhile wait for the end of the batch.
+const chainTime = 250 * time.Millisecond
+
+type result struct {
+	flight *flight
+	offset int64
+	err    error
+}
+
+func newSending(c *connection, n int) *sending {
+	return &sending{
+		c: c, client: c.client, results: make(chan result, n), flying: make(map[*item]*flight, n),
+		behind: make(map[entry.Group][]*item), started: c.opt.Clock.Now(),
+	}
+}
+
+// start sends an item, unless the send could outlast the lease, or its topic is held.
+func (b *sending) start(i *item) {
+	left := b.c.opt.Batch.Time - b.c.opt.Clock.Now().Sub(b.started)
+	if left <= 0 || !b.c.lease.covers(left) {
+		return
+	}
+	unknown := partition{i.Topic, unknownPartition}
+	if until, held := b.c.holds.held(unknown); held {
+		i.outcome, i.on, i.until = waiting, unknown, until
+		return
+	}
+	f := newFlight(i)
+	b.flying[i] = f
+	b.client.Produce(f, i.record(), func(r *kgo.Record, err error) {
+		b.results <- result{f, r.Offset, err} // it has capacity for all
+		if b.left.Load() {
+			b.c.wakeUp()
+		}
+	})
+}
+
+func (b *sending) finish(r result) {
+	i := r.flight.item
+	delete(b.flying, i)
+	i.offset = r.offset
+	broker := (*kerr.Error)(nil)
+	switch {
+	case r.flight.held.Load():
+		i.outcome, i.on = waiting, r.flight.partition()
+		i.until, _ = b.c.holds.held(i.on)
+		return
+	case r.err != nil:
+		i.outcome, i.err = failed, r.err
+		if errors.As(r.err, &broker) {
+			b.answers++
+		}
+		return
+	}
+	b.answers++
+	i.outcome = published
+	if b.c.holds.times(r.flight.partition()) > 0 {
+		b.c.answered(r.flight.partition())
+	}
+	if behind := b.behind[i.group]; len(behind) > 0 && b.c.opt.Clock.Now().Sub(b.started) < chainTime {
+		b.behind[i.group] = behind[1:]
+		b.start(behind[0])
+	}
+}
+
+// await waits for the results of the items in flight, until there are none, the time of the batch is
+// over, or the partitions of the others are silent. It renews the lease meanwhile and ends with an
+// error if that fails.
+func (b *sending) await() error {
+	over, stopOver := b.c.opt.Clock.After(b.c.opt.Batch.Time - b.c.opt.Clock.Now().Sub(b.started))
+	defer stopOver()
+	renew, stopRenew := b.c.opt.Clock.After(b.c.lease.untilRenewal())
+	defer func() { stopRenew() }()
+	quiet, stopQuiet := b.c.opt.Clock.After(silence)
+	defer func() { stopQuiet() }()
+	for silences, answers := 0, b.answers; len(b.flying) > 0; {
+		select {
+		case r := <-b.results:
+			b.finish(r)
+		case <-over:
+			b.silent = b.areSilent()
+			return nil
+		case <-quiet:
+			if silences++; b.answers != answers {
+				silences, answers = 0, b.answers
+			}
+			if b.silent = silences > 0 && b.areSilent() && silences >= 1<<b.held(); b.silent {
+				return nil
+			}
+			stopQuiet()
+			quiet, stopQuiet = b.c.opt.Clock.After(silence)
+		case <-renew:
+			if err := b.c.lease.ensure(b.c.eng, 0); err != nil {
+				return fmt.Errorf("outbox: renewing the lease during a batch: %w", err)
+			}
+			stopRenew()
+			renew, stopRenew = b.c.opt.Clock.After(b.c.lease.untilRenewal())
+		}
+	}
+	return nil
+}
+
+// areSilent reports whether the items in flight wait for their partitions, and not for an unreachable
+// broker: it has answered for others, or all of them have failed before, so that nothing waits for them.
+func (b *sending) areSilent() bool {
+	for i := range b.flying {
+		if i.key == nil || b.answers == 0 && i.Attempts == 0 { // the record of progress has no key
+			return false
+		}
+	}
+	return true
+}
+
+// held returns how often in succession a partition of an item in flight was held.
+func (b *sending) held() (times int) {
+	for _, f := range b.flying {
+		times = max(times, b.c.holds.times(f.partition()))
+	}
+	return min(times, 10)
+}
