@@ -129,16 +129,7 @@ func (j *txJudge) claimNew(x *expected, ev *Event, res *Result) bool {
 func (j *txJudge) judgeCandidate(c *candidate, ev *Event, reopen *uint64, res *Result) (keep bool, err error) {
 	r := j.req
 	departed := j.left.changes.Load() // before anything is looked up
-	// Claims found from here on are as of this batch or a later one.
-	asOf := j.applied.at.Load()
-	s, free, err := j.reserve(c, reopen)
-	if err == nil && !free && !s.found && j.lazy {
-		// it becomes visible soon, and is durable before this transaction
-		if seq := j.others.winner(&r.claimSet, c); seq > 0 && j.applied.waitContext(j.ctx, seq) {
-			asOf = j.applied.at.Load()
-			s, free, err = j.reserve(c, reopen)
-		}
-	}
+	s, free, asOf, err := j.reserveVisible(c, reopen)
 	switch {
 	case err != nil:
 		return false, err
@@ -176,6 +167,22 @@ func (j *txJudge) judgeCandidate(c *candidate, ev *Event, reopen *uint64, res *R
 		err = r.reads.note(claimRead(r.key(&s.at)), asOf)
 	}
 	return false, err
+}
+
+// reserveVisible reserves a candidate's name as reserve does, and returns a batch that is not after
+// what it has seen. If verdicts need not be durable at once, it waits until the claim of another
+// transaction in progress is visible: that is soon, and durable before this transaction.
+func (j *txJudge) reserveVisible(c *candidate, reopen *uint64) (s sight, free bool, asOf uint64, err error) {
+	asOf = j.applied.at.Load()
+	s, free, err = j.reserve(c, reopen)
+	if err != nil || free || s.found || !j.lazy {
+		return s, free, asOf, err
+	}
+	if seq := j.others.winner(&j.req.claimSet, c); seq > 0 && j.applied.waitContext(j.ctx, seq) {
+		asOf = j.applied.at.Load()
+		s, free, err = j.reserve(c, reopen)
+	}
+	return s, free, asOf, err
 }
 
 // keep keeps a candidate that is Claimed: a new one, or the next generation of the claim that was
