@@ -42,6 +42,8 @@ func (c *core) openPebble(logs *logCheck) (*pebble.DB, error) {
 	o.Experimental.CompactionScheduler = compactions
 	var db *pebble.DB
 	err := d.fault.write(func() error {
+		d.opening.Store(logs == nil)
+		defer d.opening.Store(false)
 		opened, err := pebble.Open(d.dir, o)
 		if err == nil && d.fault.get() != nil {
 			return opened.Close() // no caller waits any more

@@ -38,6 +38,7 @@ type disk struct {
 	seed  uint64 // of the store's identity, set before Pebble opens it
 
 	unreadable atomic.Bool  // a read failed, and not because a file does not exist
+	opening    atomic.Bool  // Pebble is opening the directory to write
 	changing   sync.RWMutex // held shared by every operation that changes the directory
 
 	written atomic.Uint64
@@ -202,9 +203,14 @@ func (d *disk) Open(path string, o ...vfs.OpenOption) (vfs.File, error) {
 }
 
 // List is called by Pebble, which sees no files of others: it would delete an old log that another
-// program wrote.
+// program wrote. If it fails in Open, the store fails, and Pebble gets no error: it would close its
+// tables while a goroutine of its own still reads their statistics, and that panics.
 func (d *disk) List(path string) ([]string, error) {
 	names, err := listAll(d, path)
+	if err != nil && d.opening.Load() {
+		d.fault.set(fmt.Errorf("reading %s: %w", path, err))
+		return nil, nil
+	}
 	if path == d.dir {
 		names = slices.DeleteFunc(names, func(name string) bool { return !isPebbleFile(name) })
 	}

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -322,6 +324,95 @@ func TestAPowerCutWhileOpeningOrClosingLosesNothing(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A disk that fails during Open, once or from then on, or is full from then on, gives an error with the cause.
+// It does not end the process, also not in a goroutine of Pebble, and nothing hangs; what Open left is opened.
+func TestAnyFailingOperationOfOpenIsAnError(t *testing.T) {
+	t.Parallel()
+	const n = 200
+	start := crashfs.New()
+	s := mustOpen(t, start, "store", true)
+	for seq := uint64(1); seq <= 30; seq++ {
+		mustApply(t, s, batchOf(seq, n))
+	}
+	killed := start.CrashClone(vfs.CrashCloneCfg{})
+	mustClose(t, s)
+	for _, c := range []struct {
+		name  string
+		start *crashfs.FS
+		fails *failingFrom
+	}{
+		{"killed, fails once", killed, &failingFrom{err: syscall.EIO, once: true}},
+		{"killed, fails", killed, &failingFrom{err: syscall.EIO}},
+		{"killed, full", killed, &failingFrom{err: syscall.ENOSPC, writes: true}},
+		{"closed, fails once", start, &failingFrom{err: syscall.EIO, once: true}},
+		{"closed, fails", start, &failingFrom{err: syscall.EIO}},
+		{"closed, full", start, &failingFrom{err: syscall.ENOSPC, writes: true}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			count := &failingFrom{writes: c.fails.writes, at: math.MaxInt64}
+			mustClose(t, mustOpen(t, errorfs.Wrap(c.start.CrashClone(vfs.CrashCloneCfg{}), count), "store", true))
+			failed, step := 0, stepInTests(23)
+			if c.fails.writes {
+				step = 1
+			}
+			for at := int64(0); at < count.n.Load(); at += step {
+				what := fmt.Sprintf("operation %d of %d", at, count.n.Load())
+				mem := c.start.CrashClone(vfs.CrashCloneCfg{})
+				f := &failingFrom{at: at, err: c.fails.err, once: c.fails.once, writes: c.fails.writes}
+				within(t, patienceInTests, what, func() {
+					s, err := Open("store", Options{FS: errorfs.Wrap(mem, f), SmallTables: true, CacheBytes: 1 << 20})
+					switch {
+					case err == nil:
+						_ = s.Close()
+					case errors.Is(err, f.err):
+						failed++
+					default:
+						t.Errorf("%s: the error does not wrap the cause: %v", what, err)
+					}
+				})
+				within(t, patienceInTests, what+", reopened", func() {
+					s, err := Open("store", Options{FS: mem, SmallTables: true, CacheBytes: 1 << 20})
+					if err != nil {
+						t.Errorf("%s: reopening: %v", what, err)
+						return
+					}
+					if last, err := prefixOf(s, n); err != nil || last != 30 {
+						t.Errorf("%s: newest batch %d: %v", what, last, err)
+					}
+					mustClose(t, s)
+				})
+			}
+			if failed < 5 {
+				t.Errorf("of %d operations only %d made Open fail", count.n.Load(), failed)
+			}
+		})
+	}
+}
+
+// A failingFrom fails the operation with the number at, or all from that on.
+type failingFrom struct {
+	at           int64
+	err          error
+	once, writes bool // writes leaves out operations that need no space
+	n            atomic.Int64
+}
+
+func (*failingFrom) String() string { return "(failing from)" }
+
+func (f *failingFrom) MaybeError(op errorfs.Op) error {
+	if f.writes {
+		switch op.Kind {
+		case errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFileWriteAt, errorfs.OpMkdirAll, errorfs.OpLink, errorfs.OpFilePreallocate:
+		default:
+			return nil
+		}
+	}
+	if n := f.n.Add(1) - 1; n < f.at || f.once && n > f.at {
+		return nil
+	}
+	return f.err
 }
 
 // A disk fails after Pebble has opened a directory, and has goroutines, memory and files for it.
