@@ -239,7 +239,7 @@ func (c *adapterConsumer) tell(at uint64) {
 func (c *adapterConsumer) positions(ctx context.Context) ([]int64, error) {
 	next := make([]int64, len(c.Ends))
 	for p := range next {
-		o, _, err := c.e.Offset(ctx, engine.Position{Group: c.Group, Topic: c.Topic, Partition: int32(p)})
+		o, _, err := c.e.Admin().Offset(ctx, engine.Position{Group: c.Group, Topic: c.Topic, Partition: int32(p)})
 		if err != nil {
 			return next, err
 		}

@@ -78,7 +78,7 @@ func (w *claimWorker) Do(say *runner.Voice) (err error) {
 func (w *claimWorker) consume(p int) error {
 	at, end := w.From[p], w.deal.Ends
 	if w.Mode == Work {
-		o, _, err := w.e.Offset(context.Background(), killPosition(p))
+		o, _, err := w.e.Admin().Offset(context.Background(), killPosition(p))
 		if err != nil {
 			return err
 		}
@@ -227,7 +227,7 @@ func decided(results []engine.Result) error {
 
 // claimAgain claims an event a second time, as if it had never been claimed.
 func (w *claimWorker) claimAgain(p int, at uint64, ev engine.Event) error {
-	if _, err := w.e.Forget(context.Background(), ev.Scope, ev.ID, ev.Time); err != nil {
+	if _, err := w.e.Admin().Forget(context.Background(), ev.Scope, ev.ID, ev.Time); err != nil {
 		return err
 	}
 	again, err := w.sendOwn([]engine.Event{ev})

@@ -201,13 +201,13 @@ func (d *dropping) before() (err error) {
 // is freed.
 func (d *dropping) dropAndWatch() error {
 	start := time.Now()
-	r, err := d.e.DropWeek(d.ctx, d.weeks[0].Week)
+	r, err := d.e.Retention().DropWeek(d.ctx, d.weeks[0].Week)
 	if err != nil {
 		return err
 	}
 	d.report.DropMS, d.report.Buckets = millis(time.Since(start)), r.Buckets
 	reclaimed := make(chan error, 1)
-	go func() { reclaimed <- d.e.Reclaimed(d.ctx) }()
+	go func() { reclaimed <- d.e.Retention().Reclaimed(d.ctx) }()
 	for ended := false; !ended; {
 		d.Progress.tell("reclaim", 0, 0)
 		select {

@@ -129,7 +129,7 @@ func (k *killing) check(ctx context.Context) (err error) {
 	if k.Mode == Work {
 		l.state = &expected{topic: traffic.Topic, group: killGroup, ends: run.worker.From, open: true}
 		for p := range ends {
-			o, _, err := e.Offset(ctx, killPosition(p))
+			o, _, err := e.Admin().Offset(ctx, killPosition(p))
 			if err != nil {
 				return err
 			}
@@ -149,7 +149,7 @@ func (k *killing) check(ctx context.Context) (err error) {
 	if r.ClaimedTwice += less(again, l.lost); err != nil { // a lost event is claimed as new
 		return err
 	}
-	report, err := e.Verify(ctx)
+	report, err := e.Admin().Verify(ctx)
 	if err == nil && report.Total > 0 {
 		err = fmt.Errorf("%w: %d problems in the store, the first is: %s", ErrNotHeld, report.Total, report.Problems[0])
 	}

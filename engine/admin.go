@@ -11,68 +11,68 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// admin has the methods for operators.
-type admin struct {
-	*core
-	*finder
-	*queue
+// Admin has the methods for operators, see Engine.Admin.
+type Admin struct {
+	core    *core
+	finder  *finder
+	queue   *queue
 	decider *decider
 	scanner *scanner
 }
 
 // Lookup returns the claim on an event, if there is one that is durable and in a retained week.
-func (a *admin) Lookup(ctx context.Context, scope string, id []byte, at time.Time) (rec Record, found bool, err error) {
+func (a *Admin) Lookup(ctx context.Context, scope string, id []byte, at time.Time) (rec Record, found bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return Record{}, false, err
 	}
-	scope = a.opt.scope(scope)
+	scope = a.core.opt.scope(scope)
 	key, week, err := a.lookupKey(scope, id, at)
 	if err != nil {
 		return Record{}, false, err
 	}
-	if err := a.enter(); err != nil {
+	if err := a.core.enter(); err != nil {
 		return Record{}, false, err
 	}
-	defer a.leave()
-	if week < a.oldestOf(scope) {
+	defer a.core.leave()
+	if week < a.finder.kept.oldestOf(scope) {
 		return Record{}, false, nil
 	}
-	rec, found, err = a.readKept(key, week)
+	rec, found, err = a.finder.readKept(key, week)
 	if err == nil {
-		err = a.settleContext(ctx)
+		err = a.core.settleContext(ctx)
 	}
 	return rec, found && err == nil, err
 }
 
 // Forget removes the claim on one event, durably on return, so that its next delivery is Claimed.
 // It reports whether there was one. A claim that an open transaction holds is ErrConflict.
-func (a *admin) Forget(ctx context.Context, scope string, id []byte, at time.Time) (found bool, err error) {
-	scope = a.opt.scope(scope)
+func (a *Admin) Forget(ctx context.Context, scope string, id []byte, at time.Time) (found bool, err error) {
+	scope = a.core.opt.scope(scope)
 	key, week, err := a.lookupKey(scope, id, at)
 	if err != nil {
 		return false, err
 	}
-	hash := a.hash(key)
-	err = a.control(ctx, func(g *group) error {
+	hash := a.core.hash(key)
+	err = a.queue.control(ctx, func(g *group) error {
 		if a.decider.tx.reserved(key) {
 			return ErrConflict
 		}
-		if week < a.decidedOldest(scope) {
+		if week < a.finder.kept.decidedOldest(scope) {
 			return nil
 		}
 		var rec Record
-		if rec, found, err = a.read(key); err != nil || !found {
+		if rec, found, err = a.finder.read(key); err != nil || !found {
 			return err
 		}
 		ref := bucketRef{week: week}
-		if ref.scope, g.batch.State, err = a.names.ref(scope, asScope, week, g.batch.State); err != nil {
+		if ref.scope, g.batch.State, err = a.finder.names.ref(scope, asScope, week, g.batch.State); err != nil {
 			return err
 		}
-		g.after = a.left.decide(key, hash, a.recent, g.after)
+		g.after = a.core.left.decide(key, hash, a.finder.recent, g.after)
 		g.batch.Claims = append(g.batch.Claims, a.decider.put.remove(key, hash))
 		g.journal.add(ref, journalRemoved, hash)
-		g.after = append(g.after, func() { a.recent.forget(hash) })
-		a.screen.remove(ref, hash)
+		g.after = append(g.after, func() { a.finder.recent.forget(hash) })
+		a.finder.screen.remove(ref, hash)
 		if rec.State != Done {
 			a.decider.tx.changed(key, a.decider.seq+1)
 		}
@@ -82,7 +82,7 @@ func (a *admin) Forget(ctx context.Context, scope string, id []byte, at time.Tim
 }
 
 // lookupKey makes the key of a claim from its scope, id and time.
-func (a *admin) lookupKey(scope string, id []byte, at time.Time) ([]byte, weekbucket.Week, error) {
+func (a *Admin) lookupKey(scope string, id []byte, at time.Time) ([]byte, weekbucket.Week, error) {
 	ev := Event{Scope: scope, ID: id, Time: at, Origin: Origin{Topic: "-"}}
 	week, err := ev.check(limits.IDBytes, at)
 	if err != nil {
@@ -91,22 +91,20 @@ func (a *admin) lookupKey(scope string, id []byte, at time.Time) ([]byte, weekbu
 	return storage.Bucket{Scope: scope, Week: week}.AppendKey(nil, id), week, nil
 }
 
-// Weeks lists the retained weeks with claims, oldest first. While the counts are being rebuilt, it
-// returns ErrRebuilding.
-func (a *admin) Weeks(ctx context.Context) ([]WeekInfo, error) {
+func (a *Admin) weeks(ctx context.Context) ([]WeekInfo, error) {
 	counts, err := a.currentCounts(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.enter(); err != nil {
+	if err := a.core.enter(); err != nil {
 		return nil, err
 	}
-	defer a.leave()
+	defer a.core.leave()
 	weeks := make(map[weekbucket.Week]*WeekInfo)
 	for b, c := range counts {
-		bytes, err := a.store.BucketBytes(b)
+		bytes, err := a.core.store.BucketBytes(b)
 		if err != nil {
-			return nil, a.stop(err)
+			return nil, a.core.stop(err)
 		}
 		w := weeks[b.Week]
 		if w == nil {
@@ -127,14 +125,14 @@ func (a *admin) Weeks(ctx context.Context) ([]WeekInfo, error) {
 }
 
 // currentCounts names the buckets in the committer, which alone frees names.
-func (a *admin) currentCounts(ctx context.Context) (map[storage.Bucket]count, error) {
+func (a *Admin) currentCounts(ctx context.Context) (map[storage.Bucket]count, error) {
 	counts := make(map[storage.Bucket]count)
-	err := a.control(ctx, func(*group) error {
-		if !a.screen.trusted.Load() {
+	err := a.queue.control(ctx, func(*group) error {
+		if !a.finder.screen.trusted.Load() {
 			return ErrRebuilding
 		}
-		for ref, c := range a.screen.copyCounts() {
-			name, err := a.names.name(ref.scope)
+		for ref, c := range a.finder.screen.copyCounts() {
+			name, err := a.finder.names.name(ref.scope)
 			if err != nil {
 				return err
 			}
@@ -148,21 +146,21 @@ func (a *admin) currentCounts(ctx context.Context) (map[storage.Bucket]count, er
 // Backup writes a consistent copy of the store to dir, which must not exist, while claims continue.
 // It contains all that was acknowledged before the call. Its identity has the same UUID and a
 // higher incarnation; when it is opened, its filters are rebuilt by a scan.
-func (a *admin) Backup(ctx context.Context, dir string) error {
-	return a.untilClose(ctx, func(ctx context.Context) error { return a.store.Backup(ctx, dir) })
+func (a *Admin) Backup(ctx context.Context, dir string) error {
+	return a.untilClose(ctx, func(ctx context.Context) error { return a.core.store.Backup(ctx, dir) })
 }
 
 // untilClose runs a long call of the store, which Close cuts off.
-func (a *admin) untilClose(ctx context.Context, call func(ctx context.Context) error) error {
-	if err := a.enter(); err != nil {
+func (a *Admin) untilClose(ctx context.Context, call func(ctx context.Context) error) error {
+	if err := a.core.enter(); err != nil {
 		return err
 	}
-	defer a.leave()
+	defer a.core.leave()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(a.work, cancel)()
+	defer context.AfterFunc(a.core.work, cancel)()
 	err := call(ctx)
-	if err != nil && a.work.Err() != nil {
+	if err != nil && a.core.work.Err() != nil {
 		return ErrClosed
 	}
 	return err

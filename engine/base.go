@@ -79,10 +79,10 @@ func (b *base) claimed(r reservation, key []byte) (rec Record, ok bool) {
 		b.status.lost = ErrPartOutdated
 		return Record{}, false
 	}
-	if !b.req.isClaim(int(r.claim), key) {
+	if !b.req.claims.set.isClaim(int(r.claim), key) {
 		return Record{}, false
 	}
-	return b.req.records[r.claim], true
+	return b.req.claims.records[r.claim], true
 }
 
 // isOwned reports whether a claim of the transaction, which claimed has returned, is that of an owner.
@@ -92,13 +92,13 @@ func (b *base) isOwned(r reservation, part *txRequest) bool {
 	}
 	defer b.unlock()
 	part.claimedBy = b.req.claimedBy
-	return int(r.claim) < len(b.req.claims) && r.claim >= 0 && b.req.claims[r.claim].owned
+	return int(r.claim) < len(b.req.claims.set.claims) && r.claim >= 0 && b.req.claims.set.claims[r.claim].owned
 }
 
 // altered reports whether the transaction has changed the record of a claim since the part began.
 // The lock of the transaction is held.
 func (b *base) altered(claim int) bool {
-	return slices.ContainsFunc(b.req.altered[b.at.done.altered:], func(a altered) bool { return a.claim == claim })
+	return slices.ContainsFunc(b.req.claims.altered[b.at.done.altered:], func(a altered) bool { return a.claim == claim })
 }
 
 // isOutdated reports whether the transaction has changed what the part has read or claimed, or was
@@ -108,19 +108,19 @@ func (b *base) isOutdated(own *txRequest, others *transactions) bool {
 		return true
 	}
 	for _, w := range b.req.writes.list[b.at.done.writes:] {
-		if _, seen := b.seen[string(w.Key)]; seen || own.reads.contains(string(w.Key)) {
+		if _, seen := b.seen[string(w.StateWrite.Key)]; seen || own.reads.contains(string(w.StateWrite.Key)) {
 			return true
 		}
 	}
-	for _, a := range b.req.altered[b.at.done.altered:] {
-		if a.claim < b.at.done.claims && slices.Contains(b.judged, b.req.claims[a.claim].lock) {
+	for _, a := range b.req.claims.altered[b.at.done.altered:] {
+		if a.claim < b.at.done.claims && slices.Contains(b.judged, b.req.claims.set.claims[a.claim].lock) {
 			return true
 		}
 	}
-	if len(b.req.claims) == b.at.done.claims {
+	if len(b.req.claims.set.claims) == b.at.done.claims {
 		return false
 	}
 	// a claim in a week that no event on arrival of the part has looked at
-	missed := own.nearVersion > 0 && own.nearVersion != others.screen.weeksVersion.Load()
-	return missed || others.claimedSince(b.req.owner, b.judged, b.at.done.claims)
+	missed := own.claims.set.nearVersion > 0 && own.claims.set.nearVersion != others.screen.weeksVersion.Load()
+	return missed || others.claimedSince(b.req.claimant.owner, b.judged, b.at.done.claims)
 }

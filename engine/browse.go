@@ -16,7 +16,7 @@ type Claim struct {
 	Record Record
 }
 
-// claimsPerPage is the number of claims that Engine.Claims reads ahead of its loop.
+// claimsPerPage is the number of claims that Admin.Claims reads ahead of its loop.
 const claimsPerPage = 256
 
 // Claims returns an iterator over the durable claims of a scope in a week, as of the moment at
@@ -27,7 +27,7 @@ const claimsPerPage = 256
 // The iteration ends with an error, which is its last pair, when ctx ends, the engine is closed or
 // the store fails. It is a tool for operators and audits: the store keeps the data that it reads
 // until it ends, and a Pebble store first sorts the bucket's claims that are in memory.
-func (a *admin) Claims(ctx context.Context, b storage.Bucket, after []byte) iter.Seq2[Claim, error] {
+func (a *Admin) Claims(ctx context.Context, b storage.Bucket, after []byte) iter.Seq2[Claim, error] {
 	return func(yield func(Claim, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		pages, result, err := a.claimPages(ctx, b, after)
@@ -56,14 +56,14 @@ func (a *admin) Claims(ctx context.Context, b storage.Bucket, after []byte) iter
 
 // claimPages scans a bucket in a goroutine of its own, which Close ends, and closes pages when the
 // scan has ended, with its result.
-func (a *admin) claimPages(ctx context.Context, b storage.Bucket, after []byte) (pages chan []Claim, result chan error, err error) {
+func (a *Admin) claimPages(ctx context.Context, b storage.Bucket, after []byte) (pages chan []Claim, result chan error, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
 	if n := len(b.Scope); n == 0 || n > limits.ScopeBytes {
 		return nil, nil, &ArgumentError{"bucket's scope", fmt.Sprintf("has %d bytes: give 1 to %d", n, limits.ScopeBytes)}
 	}
-	if err := a.enter(); err != nil {
+	if err := a.core.enter(); err != nil {
 		return nil, nil, err
 	}
 	span := storage.Span{Prefix: b.AppendPrefix(nil)}
@@ -72,24 +72,24 @@ func (a *admin) claimPages(ctx context.Context, b storage.Bucket, after []byte) 
 	}
 	pages, result = make(chan []Claim), make(chan error, 1)
 	go func() {
-		defer a.leave()
+		defer a.core.leave()
 		defer close(pages)
 		result <- a.sendClaims(ctx, b, span, pages)
 	}()
 	return pages, result, nil
 }
 
-func (a *admin) sendClaims(ctx context.Context, b storage.Bucket, span storage.Span, pages chan<- []Claim) error {
+func (a *Admin) sendClaims(ctx context.Context, b storage.Bucket, span storage.Span, pages chan<- []Claim) error {
 	scan, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(a.work, cancel)()
-	if b.Week < a.oldestOf(b.Scope) {
+	defer context.AfterFunc(a.core.work, cancel)()
+	if b.Week < a.finder.kept.oldestOf(b.Scope) {
 		return nil
 	}
 	var page []Claim
 	var own error // that of the ended scan, not the store's
 	send := func() error {
-		if own = a.settleContext(scan); own != nil {
+		if own = a.core.settleContext(scan); own != nil {
 			return own
 		}
 		select {
@@ -101,13 +101,13 @@ func (a *admin) sendClaims(ctx context.Context, b storage.Bucket, span storage.S
 			return own
 		}
 	}
-	err := a.store.Scan(scan, span, func() {}, func(key, record []byte) error {
+	err := a.core.store.Scan(scan, span, func() {}, func(key, record []byte) error {
 		_, id, err := storage.ParseKey(key)
 		if err != nil {
 			return err
 		}
-		rec, err := a.parse(record)
-		if b.Week < a.oldestOf(b.Scope) {
+		rec, err := a.finder.parse(record)
+		if b.Week < a.finder.kept.oldestOf(b.Scope) {
 			return nil // its names may already be freed
 		}
 		if err != nil {
@@ -124,24 +124,24 @@ func (a *admin) sendClaims(ctx context.Context, b storage.Bucket, span storage.S
 	switch {
 	case err == nil:
 		return nil
-	case a.work.Err() != nil && ctx.Err() == nil:
+	case a.core.work.Err() != nil && ctx.Err() == nil:
 		return ErrClosed
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case own != nil && errors.Is(err, own):
 		return own
 	}
-	return a.stop(err)
+	return a.core.stop(err)
 }
 
 // Offsets returns the durable offsets of a consumer group. It reads them as Engine.Scan does.
-func (a *admin) Offsets(ctx context.Context, group string) (map[Position]Offset, error) {
+func (a *Admin) Offsets(ctx context.Context, group string) (map[Position]Offset, error) {
 	if err := (Position{Group: group, Topic: "-"}).check(); err != nil {
 		return nil, err
 	}
 	offsets := make(map[Position]Offset)
 	span := storage.Span{Prefix: appendBytes([]byte{stateOffset}, []byte(group))}
-	for kv, err := range a.pages(ctx, span, 0) {
+	for kv, err := range a.core.pages(ctx, span, 0) {
 		if err != nil {
 			return nil, err
 		}
@@ -150,29 +150,29 @@ func (a *admin) Offsets(ctx context.Context, group string) (map[Position]Offset,
 			offsets[p], err = parseOffset(kv.Value)
 		}
 		if err != nil {
-			return nil, a.stop(err)
+			return nil, a.core.stop(err)
 		}
 	}
 	return offsets, nil
 }
 
 // Offset returns the durable next offset of a partition.
-func (a *admin) Offset(ctx context.Context, p Position) (o Offset, found bool, err error) {
+func (a *Admin) Offset(ctx context.Context, p Position) (o Offset, found bool, err error) {
 	if err := errors.Join(ctx.Err(), p.check()); err != nil {
 		return Offset{}, false, err
 	}
-	if err := a.enter(); err != nil {
+	if err := a.core.enter(); err != nil {
 		return Offset{}, false, err
 	}
-	defer a.leave()
-	value, found, err := a.store.State(p.stateKey())
+	defer a.core.leave()
+	value, found, err := a.core.store.State(p.stateKey())
 	if err == nil && found {
 		o, err = parseOffset(value)
 	}
 	if err != nil {
-		return Offset{}, false, a.stop(err)
+		return Offset{}, false, a.core.stop(err)
 	}
-	if err := a.settleContext(ctx); err != nil {
+	if err := a.core.settleContext(ctx); err != nil {
 		return Offset{}, false, err
 	}
 	return o, found, nil

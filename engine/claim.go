@@ -14,7 +14,7 @@ import (
 // others may get InFlight for it, never Duplicate. A crash before that leaves the claim, as one
 // between a claim and the work does (Stats.AtRisk).
 func (e *Engine) TryClaim(ctx context.Context, ev Event) (Result, error) {
-	ev.Scope = e.opt.scope(ev.Scope)
+	ev.Scope = e.core.opt.scope(ev.Scope)
 	events, results := [1]Event{ev}, [1]Result{}
 	err := e.judge(ctx, events[:], results[:])
 	if err != nil {
@@ -27,8 +27,8 @@ func (e *Engine) TryClaim(ctx context.Context, ev Event) (Result, error) {
 // it. It neither judges the event nor reads the store, so that code with options of its own, such as
 // a window, can reject them before the first event.
 func (e *Engine) CheckEvent(ev Event) error {
-	ev.Scope = e.opt.scope(ev.Scope)
-	_, err := checkEvent(&e.opt, &ev, e.now())
+	ev.Scope = e.core.opt.scope(ev.Scope)
+	_, err := checkEvent(&e.core.opt, &ev, e.core.now())
 	return err
 }
 
@@ -45,7 +45,7 @@ func (e *Engine) CheckEvent(ev Event) error {
 // If ctx ends, the events whose verdicts are not durable are Failed with its error, and their claims
 // are withdrawn as by TryClaim.
 func (e *Engine) TryClaimBatch(ctx context.Context, events []Event) ([]Result, error) {
-	events = e.opt.scoped(events)
+	events = e.core.opt.scoped(events)
 	results := make([]Result, len(events))
 	for at := 0; at < len(events); at += maxBatchEvents {
 		end := min(at+maxBatchEvents, len(events))
@@ -97,8 +97,8 @@ const maxJudgedAgain = 4
 // claim on them has left.
 func (e *Engine) judgeOnce(ctx context.Context, events []Event, results []Result) (again []int, err error) {
 	b := ClaimBatch{e: e, results: results}
-	defer b.observe()                          // also if the store panics
-	if ctx.Done() == nil || e.enter() != nil { // start returns that error
+	defer b.observe()                               // also if the store panics
+	if ctx.Done() == nil || e.core.enter() != nil { // start returns that error
 		b.start(ctx, events)
 		_ = b.await(context.Background()) // it does not end
 		return b.again, b.err
@@ -106,7 +106,7 @@ func (e *Engine) judgeOnce(ctx context.Context, events []Event, results []Result
 	left := false
 	defer func() {
 		if !left {
-			e.leave()
+			e.core.leave()
 		}
 	}()
 	b.results, b.leavable = make([]Result, len(results)), true // the committer writes them, also if the caller leaves

@@ -46,9 +46,9 @@ type ClaimBatch struct {
 // whether or not ctx ends: a caller that may leave uses TryClaimBatch. If Wait is not called, events may be claimed that are not handled: at most once, as after a crash.
 // Verdicts are counted, and given to an Options.Observer, by Wait.
 func (e *Engine) StartClaimBatch(ctx context.Context, events []Event) *ClaimBatch {
-	events = e.opt.scoped(events)
+	events = e.core.opt.scoped(events)
 	b := &ClaimBatch{e: e, results: make([]Result, len(events))}
-	if e.opt.Observer != nil {
+	if e.core.opt.Observer != nil {
 		events = cloneEvents(events) // it may read them until it is given the results
 	}
 	started := false
@@ -81,39 +81,39 @@ func (b *ClaimBatch) start(ctx context.Context, events []Event) {
 		b.ended = true
 		return
 	}
-	if e.opt.Observer != nil {
-		b.done = e.opt.Observer.Claiming(ctx, events)
+	if e.core.opt.Observer != nil {
+		b.done = e.core.opt.Observer.Claiming(ctx, events)
 	}
-	if b.err = e.enter(); b.err != nil {
+	if b.err = e.core.enter(); b.err != nil {
 		return
 	}
-	defer e.leave()
+	defer e.core.leave()
 	expected := false // the committer may wait for another part
 	defer func() {
 		if expected { // the last ones need no decision, could not be prepared, or ctx has ended
-			e.handOverBehind(&ownClaims{ticket: newTicket()})
+			e.queue.handOverBehind(&ownClaims{ticket: newTicket()})
 		}
 	}()
 	for at := 0; at < len(events) && b.err == nil; at += partEvents {
 		end := min(at+partEvents, len(events))
-		r := e.spares.newOwn()
+		r := e.queue.spares.newOwn()
 		r.more = end < len(events)
 		b.add(r)
-		b.err = e.prepare(r, events[at:end], b.results[at:end])
-		b.settle = b.settle || r.looked
+		b.err = e.finder.prepare(r, events[at:end], b.results[at:end])
+		b.settle = b.settle || r.set.looked
 		if b.err != nil || r.open == 0 {
 			continue
 		}
 		if r.leavable = b.leavable; r.leavable {
-			e.left.leavable.Add(1)
+			e.core.left.leavable.Add(1)
 		}
-		if b.err = e.handOver(ctx, r); b.err == nil {
+		if b.err = e.queue.handOver(ctx, r); b.err == nil {
 			expected, b.settle = r.more, false
 		} else if r.leavable {
-			e.left.leavable.Add(-1)
+			e.core.left.leavable.Add(-1)
 		}
 	}
-	b.asOf = e.applying.Load()
+	b.asOf = e.core.applying.Load()
 }
 
 // add adds a part.
@@ -133,21 +133,21 @@ func (b *ClaimBatch) await(ctx context.Context) error {
 	}
 	for r := b.parts.next; r != nil; r = r.next {
 		b.parts.next = r
-		if r.handed && !r.await(ctx) {
+		if r.ticket.handed && !r.ticket.await(ctx) {
 			return ctx.Err()
 		}
 		b.waited++
 		switch {
-		case !r.handed:
-		case r.err == nil:
+		case !r.ticket.handed:
+		case r.ticket.err == nil:
 			b.decided = min(b.waited*partEvents, len(b.results)) // the answers before it are durable, too: see release
-		case b.err == nil, errors.Is(r.err, ErrOutcomeUnknown): // start may have found another error meanwhile
-			b.err = r.err
+		case b.err == nil, errors.Is(r.ticket.err, ErrOutcomeUnknown): // start may have found another error meanwhile
+			b.err = r.ticket.err
 		}
 	}
 	b.parts.next = nil
 	if b.err == nil && b.settle {
-		err := b.e.settleUpTo(ctx, b.asOf)
+		err := b.e.core.settleUpTo(ctx, b.asOf)
 		if err != nil && b.e.Err() == nil {
 			return err
 		}
@@ -165,29 +165,29 @@ func (b *ClaimBatch) finish() {
 	e := b.e
 	for r, at := b.parts.first, 0; r != nil; at += partEvents {
 		if at < b.decided {
-			e.recent.add(r.found, r.arena, r.epoch)
+			e.finder.recent.add(r.set.found, r.set.arena, r.set.epoch)
 			b.distrust(r, at, b.results)
 		}
 		next := r.next
-		e.spares.freeOwn(r)
+		e.queue.spares.freeOwn(r)
 		r = next
 	}
 	b.parts.first, b.parts.last, b.ended = nil, nil, true
 	if b.err != nil {
 		fail(b.results[b.decided:], b.err)
 	}
-	e.counters.countOwn(b.results)
+	e.core.counters.countOwn(b.results)
 }
 
 // distrust makes the verdicts of a part InFlight, whose first event has the given index, that may
 // rest on claims whose callers have left since they were looked up.
 func (b *ClaimBatch) distrust(r *ownClaims, at int, results []Result) {
-	left := &b.e.left
+	left := &b.e.core.left
 	if left.changes.Load() == r.departed {
 		return
 	}
-	for i := range r.claims {
-		c := &r.claims[i]
+	for i := range r.set.claims {
+		c := &r.set.claims[i]
 		for c.result != &b.results[at] {
 			at++
 		}
@@ -196,8 +196,8 @@ func (b *ClaimBatch) distrust(r *ownClaims, at int, results []Result) {
 		default:
 			continue
 		}
-		changed := left.changedSince(r.departed, c.hash)
-		for _, p := range r.nearOf(c) {
+		changed := left.changedSince(r.departed, c.place.hash)
+		for _, p := range r.set.nearOf(c) {
 			changed = changed || left.changedSince(r.departed, p.hash)
 		}
 		if changed {
@@ -223,21 +223,21 @@ func (b *ClaimBatch) leave(cause error) bool {
 		switch {
 		case waited && at < b.decided:
 			b.distrust(r, at, told)
-		case waited, !r.handed:
-		case r.leave():
+		case waited, !r.ticket.handed:
+		case r.ticket.leave():
 			left = append(left, r)
 			continue
 		default:
-			r.await(context.Background())
-			if b.err = cmp.Or(b.err, r.err); r.err == nil {
+			r.ticket.await(context.Background())
+			if b.err = cmp.Or(b.err, r.ticket.err); r.ticket.err == nil {
 				missing -= copy(told[at:min(at+partEvents, len(told))], b.results[at:])
 				b.distrust(r, at, told)
 			}
 		}
-		e.spares.freeOwn(r)
+		e.queue.spares.freeOwn(r)
 	}
 	b.parts.first, b.parts.last, b.parts.next, b.ended, b.results = nil, nil, nil, true, told
-	e.counters.countOwn(told)
+	e.core.counters.countOwn(told)
 	if missing > 0 {
 		b.err = cmp.Or(b.err, cause)
 	}
@@ -245,12 +245,12 @@ func (b *ClaimBatch) leave(cause error) bool {
 		return false
 	}
 	for _, r := range left {
-		e.left.atRisk.Add(int64(r.open))
+		e.core.left.atRisk.Add(int64(r.open))
 	}
 	go func() {
-		defer e.leave()
+		defer e.core.leave()
 		for _, r := range left {
-			e.withdraw(r, r.open)
+			e.queue.withdraw(r, r.open)
 		}
 	}()
 	return true

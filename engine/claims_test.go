@@ -173,7 +173,7 @@ func TestEmptyScopeIsTheDefaultScope(t *testing.T) {
 		},
 		"Lookup": func(e *engine.Engine) error {
 			_, err := e.TryClaim(ctx, event("a"))
-			_, found, lookup := e.Lookup(ctx, "", []byte("a"), noon)
+			_, found, lookup := e.Admin().Lookup(ctx, "", []byte("a"), noon)
 			if err = errors.Join(err, lookup); err == nil && !found {
 				t.Error("Lookup found nothing")
 			}
@@ -181,7 +181,7 @@ func TestEmptyScopeIsTheDefaultScope(t *testing.T) {
 		},
 		"Forget": func(e *engine.Engine) error {
 			_, err := e.TryClaim(ctx, event("a"))
-			found, forget := e.Forget(ctx, "", []byte("a"), noon)
+			found, forget := e.Admin().Forget(ctx, "", []byte("a"), noon)
 			if err = errors.Join(err, forget); err == nil && !found {
 				t.Error("Forget found nothing")
 			}
@@ -248,7 +248,7 @@ func TestIDsAreAnyBytes(t *testing.T) {
 			if r.Verdict != want {
 				t.Errorf("pass %d, id %.20q of %d bytes: %v", pass, id, len(id), r.Verdict)
 			}
-			if _, found, err := e.Lookup(ctx, "billing", id, noon); !found || err != nil {
+			if _, found, err := e.Admin().Lookup(ctx, "billing", id, noon); !found || err != nil {
 				t.Errorf("id %.20q is not found: %v", id, err)
 			}
 		}
@@ -316,7 +316,7 @@ func TestAnswersDoNotDependOnTheCache(t *testing.T) {
 					continue
 				}
 				for i := range 5 { // forgotten claims are not in the cache either
-					if found, err := e.Forget(ctx, "billing", []byte(fmt.Sprint(i)), noon); !found || err != nil {
+					if found, err := e.Admin().Forget(ctx, "billing", []byte(fmt.Sprint(i)), noon); !found || err != nil {
 						t.Fatal(found, err)
 					}
 					wantVerdict(t, claim(t, e, event(fmt.Sprint(i))), engine.Claimed)
@@ -361,7 +361,7 @@ func TestFilterFalsePositivesAreDecidedOnTheFullKey(t *testing.T) {
 	if err != nil || s.FilterFalsePositives < n/2 {
 		t.Fatalf("the filter of %d bytes had only %d false positives: %v", s.FilterBytes, s.FilterFalsePositives, err)
 	}
-	if r, err := e.Verify(ctx); err != nil || r.Total != 0 || r.Claims != n {
+	if r, err := e.Admin().Verify(ctx); err != nil || r.Total != 0 || r.Claims != n {
 		t.Fatalf("%+v, %v", r, err)
 	}
 }
@@ -439,8 +439,8 @@ func TestClosedEngineAnswersNothing(t *testing.T) {
 	}
 	_, claimErr := e.TryClaim(ctx, event("a"))
 	_, batchErr := e.TryClaimBatch(ctx, []engine.Event{event("a")})
-	_, forgetErr := e.Forget(ctx, "billing", []byte("a"), noon)
-	_, _, lookupErr := e.Lookup(ctx, "billing", []byte("a"), noon)
+	_, forgetErr := e.Admin().Forget(ctx, "billing", []byte("a"), noon)
+	_, _, lookupErr := e.Admin().Lookup(ctx, "billing", []byte("a"), noon)
 	updateErr := e.Update(ctx, func(*engine.Tx) error { t.Error("the closure runs"); return nil })
 	for i, err := range []error{claimErr, batchErr, forgetErr, lookupErr, updateErr, e.Close()} {
 		if !errors.Is(err, engine.ErrClosed) {

@@ -28,9 +28,9 @@ func (r *claimSet) emptied() claimSet {
 
 // A candidate is an event on its way to a verdict.
 type candidate struct {
-	result *Result // at-most-once claims only: where the verdict goes; it has the record and the lease of the verdict Claimed
-	scope  string
-	place
+	result          *Result // at-most-once claims only: where the verdict goes; it has the record and the lease of the verdict Claimed
+	scope           string
+	place           place
 	nearAt, nearEnd int // places in its request that also count (neighbours.go)
 	seen            time.Time
 	sent            int64    // Event.Sent in Unix milliseconds, 0 if unknown

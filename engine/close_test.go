@@ -11,21 +11,21 @@ import (
 // Close, because the other call may wait for it.
 func TestCallThatMeetsAWaitingCloseReturns(t *testing.T) {
 	var e Engine
-	if err := e.enter(); err != nil { // the call that Close waits for
+	if err := e.core.enter(); err != nil { // the call that Close waits for
 		t.Fatal(err)
 	}
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		e.calls.Lock() // as Close does
-		defer e.calls.Unlock()
+		e.core.calls.Lock() // as Close does
+		defer e.core.calls.Unlock()
 	}()
-	for e.calls.TryRLock() {
-		e.calls.RUnlock()
+	for e.core.calls.TryRLock() {
+		e.core.calls.RUnlock()
 		runtime.Gosched()
 	}
 	entered := make(chan error, 1)
-	go func() { entered <- e.enter() }()
+	go func() { entered <- e.core.enter() }()
 	select {
 	case err := <-entered:
 		if !errors.Is(err, ErrClosed) {
@@ -34,6 +34,6 @@ func TestCallThatMeetsAWaitingCloseReturns(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Error("the call waits for Close, which waits for the other call")
 	}
-	e.leave()
+	e.core.leave()
 	<-closed
 }

@@ -9,7 +9,8 @@ import (
 // A committer has the three goroutines that requests go through: the committer, the applier and the
 // releaser (see Engine).
 type committer struct {
-	*decider
+	core     *core
+	decider  *decider
 	requests <-chan request
 	batches  chan *group // from the committer to the applier, in order
 	groups   chan *group // from the applier to the releaser, in order
@@ -17,8 +18,8 @@ type committer struct {
 	snaps    *snapshots
 }
 
-func (c *committer) init(requests <-chan request, d *decider, s *snapshots) {
-	c.decider, c.requests, c.snaps = d, requests, s
+func (c *committer) init(core *core, requests <-chan request, d *decider, s *snapshots) {
+	c.core, c.decider, c.requests, c.snaps = core, d, requests, s
 	c.batches, c.groups = make(chan *group), make(chan *group, groupsAhead)
 }
 
@@ -41,12 +42,12 @@ func (c *committer) commitLoop(free <-chan *group) {
 	for r := range c.requests {
 		for r != nil {
 			g := <-free
-			c.put.next(c.seq)
+			c.decider.put.next(c.decider.seq)
 			if _, alone := r.(*command); !alone {
 				r = c.gather(g, r)
 				continue
 			}
-			c.applied.wait(c.seq) // false: the engine has stopped, which admit detects
+			c.core.applied.wait(c.decider.seq) // false: the engine has stopped, which admit detects
 			c.admit(g, r)
 			c.hand(g)
 			r = nil
@@ -85,8 +86,8 @@ func (c *committer) gather(g *group, r request) (next request) {
 
 // seal numbers the group's batch.
 func (c *committer) seal(g *group) {
-	g.changes = (len(g.batch.Claims) > 0 || len(g.batch.State) > 0) && c.Err() == nil
-	g.seq = c.seq
+	g.changes = (len(g.batch.Claims) > 0 || len(g.batch.State) > 0) && c.core.Err() == nil
+	g.seq = c.decider.seq
 	if g.changes {
 		g.seq++
 		g.batch.Seq = g.seq
@@ -105,9 +106,9 @@ func (c *committer) handed(changes bool, claims int) {
 	if !changes {
 		return
 	}
-	c.seq++
+	c.decider.seq++
 	c.snaps.since += uint64(claims) + 1 // the journal has an entry for each batch
-	c.snaps.maybeSnapshot(c.seq)
+	c.snaps.maybeSnapshot(c.decider.seq)
 }
 
 // admit decides a request, and adds its effects to the group.
@@ -117,10 +118,10 @@ func (c *committer) admit(g *group, r request) {
 		g.awaited = true
 	}
 	t := r.slip()
-	t.err = c.Err()
+	t.err = c.core.Err()
 	if t.err == nil && c.hasLeft(r) {
 		t.err = errLeft
-	} else if t.err != nil || c.decide(g, r) {
+	} else if t.err != nil || c.decider.decide(g, r) {
 		return
 	}
 	g.requests = g.requests[:len(g.requests)-1]
@@ -141,7 +142,7 @@ func (c *committer) hasLeft(r request) bool {
 // settled records that the caller of a request cannot leave any more, or has left.
 func (c *committer) settled(r request) {
 	if own, ok := r.(*ownClaims); ok && own.leavable {
-		c.left.leavable.Add(-1)
+		c.core.left.leavable.Add(-1)
 	}
 }
 
@@ -150,7 +151,7 @@ func (c *committer) applyLoop() {
 	defer c.loops.Done()
 	defer close(c.groups)
 	for g := range c.batches {
-		if g.changes && c.Err() == nil {
+		if g.changes && c.core.Err() == nil {
 			c.apply(g)
 		}
 		c.groups <- g
@@ -162,14 +163,14 @@ func (c *committer) apply(g *group) {
 	g.batch.Journal = g.journal.appendTo(g.batch.Journal)
 	g.since = time.Now()
 	g.tried = true
-	c.applying.Store(g.batch.Seq)
-	wait, err := c.store.Apply(&g.batch)
+	c.core.applying.Store(g.batch.Seq)
+	wait, err := c.core.store.Apply(&g.batch)
 	if err != nil {
-		_ = c.stop(err) // the releaser returns it
+		_ = c.core.stop(err) // the releaser returns it
 		return
 	}
 	g.wait = wait
-	c.applied.raise(g.batch.Seq)
+	c.core.applied.raise(g.batch.Seq)
 	for _, r := range g.requests {
 		if tx, ok := r.(*txRequest); ok {
 			tx.turn.end()
@@ -195,11 +196,11 @@ func (c *committer) answer(g *group, durable bool) {
 		if !ok {
 			continue
 		}
-		if !own.state.CompareAndSwap(waiting, answered) && durable && own.err == nil && !own.withdrawn {
-			for i := range own.claims {
-				if x := &own.claims[i]; x.claimed() {
-					c.left.add(own.key(&x.place), x.hash)
-					c.recent.forget(x.hash)
+		if !own.ticket.state.CompareAndSwap(waiting, answered) && durable && own.ticket.err == nil && !own.withdrawn {
+			for i := range own.set.claims {
+				if x := &own.set.claims[i]; x.claimed() {
+					c.core.left.add(own.set.key(&x.place), x.place.hash)
+					c.decider.finder.recent.forget(x.place.hash)
 				}
 			}
 		}
@@ -209,10 +210,10 @@ func (c *committer) answer(g *group, durable bool) {
 
 // release waits until the group is durable and then releases its answers, duplicates included.
 func (c *committer) release(g *group) {
-	err := c.Err()
+	err := c.core.Err()
 	if g.wait != nil {
 		if werr := g.wait(); werr != nil && err == nil {
-			err = c.stop(werr)
+			err = c.core.stop(werr)
 		}
 	}
 	g.took = time.Since(g.since)
@@ -221,18 +222,18 @@ func (c *committer) release(g *group) {
 			f()
 		}
 		for _, r := range g.requests {
-			if tx, ok := r.(*txRequest); ok && tx.err == nil {
-				c.tx.release(tx.claims, &tx.claimant) // before any caller gets an answer of the claims
-				clear(tx.claims)
-				tx.claims = tx.claims[:0]
+			if tx, ok := r.(*txRequest); ok && tx.ticket.err == nil {
+				c.decider.tx.release(tx.claims.set.claims, &tx.claimant) // before any caller gets an answer of the claims
+				clear(tx.claims.set.claims)
+				tx.claims.set.claims = tx.claims.set.claims[:0]
 			}
 		}
 	}
 	c.answer(g, err == nil)
 	if err == nil {
-		c.durable.raise(g.seq)
+		c.core.durable.raise(g.seq)
 		if g.produced {
-			c.outbox.durable()
+			c.decider.outbox.durable()
 		}
 	}
 	if err != nil && g.tried {
@@ -248,7 +249,7 @@ func (c *committer) release(g *group) {
 	if err != nil {
 		return
 	}
-	if g.wait != nil && c.opt.Observer != nil {
-		c.opt.Observer.Synced(g.took, g.claims)
+	if g.wait != nil && c.core.opt.Observer != nil {
+		c.core.opt.Observer.Synced(g.took, g.claims)
 	}
 }

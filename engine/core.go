@@ -36,17 +36,14 @@ type core struct {
 
 	reclaimingState chan struct{} // has a value during ReclaimState of the store
 
-	left departures
-	ownerships
+	left         departures
+	ownerships   ownerships
 	counters     counters
 	observations observations
 }
 
-// Identity returns the store's identity.
 func (c *core) Identity() storage.Identity { return c.store.Identity() }
 
-// Err returns nil while the engine works, and an error that wraps ErrStopped and the cause once its
-// store has failed.
 func (c *core) Err() error {
 	if f := c.failure.Load(); f != nil {
 		return *f

@@ -59,7 +59,7 @@ func wantRecord(t testing.TB, e *engine.Engine, ev engine.Event, want engine.Rec
 			t.Fatalf("%q: got %v of %+v, want a duplicate of %+v", ev.ID, r.Verdict, r.Record, want)
 		}
 	}
-	if rec, found, err := e.Lookup(ctx, ev.Scope, ev.ID, ev.Time); err != nil || !found || rec != want {
+	if rec, found, err := e.Admin().Lookup(ctx, ev.Scope, ev.ID, ev.Time); err != nil || !found || rec != want {
 		t.Fatalf("%q: Lookup shows %+v %v %v, want %+v", ev.ID, rec, found, err, want)
 	}
 }
@@ -255,7 +255,7 @@ func TestSecondReplayIsInFlightWhileTheFirstIsOpen(t *testing.T) {
 			wantReclaim(t, other, event("a"), 1, engine.Duplicate, 0)
 		})
 		wantRecord(t, e, event("a"), first) // a delivery that is no replay does not wait
-		if _, err := e.Forget(ctx, "billing", []byte("a"), noon); !errors.Is(err, engine.ErrConflict) {
+		if _, err := e.Admin().Forget(ctx, "billing", []byte("a"), noon); !errors.Is(err, engine.ErrConflict) {
 			t.Error("forgetting a claim that is being reopened:", err)
 		}
 	})
@@ -282,7 +282,7 @@ func TestTransactionThatSawADeadLetterConflictsWithItsReopeningOrRemoval(t *test
 					t.Errorf("it writes: %v: %v", writes, err)
 				}
 				wantKept(t, e, map[string]string{"dead": "absent"})
-				_, _ = e.Forget(ctx, "billing", []byte("a"), noon)
+				_, _ = e.Admin().Forget(ctx, "billing", []byte("a"), noon)
 				deadLetter(t, e, event("a"))
 			}
 			update(t, e, func(tx *engine.Tx) { // earlier changes do not count
@@ -458,7 +458,7 @@ func TestReplayIntoADroppedWeekFails(t *testing.T) {
 	err := e.Update(ctx, func(tx *engine.Tx) error {
 		wantReclaim(t, tx, old, 0, engine.Claimed, 1)
 		mustPut(t, tx, "opened", "yes")
-		_, err := e.DropWeek(ctx, e.OldestWeek())
+		_, err := e.Retention().DropWeek(ctx, e.Retention().OldestWeek())
 		return err
 	})
 	if !errors.Is(err, engine.ErrWeekDropped) {
@@ -500,7 +500,7 @@ func TestDeadLetterAndReplayAreAtomicAcrossAPowerFailure(t *testing.T) {
 	for keep := range 3 {
 		e := open(t, m.CrashClone(keep), engine.Options{})
 		wantKept(t, e, map[string]string{"letter": have(keep >= 1), "opened": have(keep >= 2)})
-		rec, found, err := e.Lookup(ctx, "billing", []byte("a"), noon)
+		rec, found, err := e.Admin().Lookup(ctx, "billing", []byte("a"), noon)
 		if err != nil || found != (keep >= 1) || found && rec.State != engine.DeadLettered {
 			t.Errorf("%d batches survive: %+v %v %v", keep, rec, found, err)
 		}

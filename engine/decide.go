@@ -13,14 +13,14 @@ import (
 func (d *decider) decide(g *group, r request) (wait bool) {
 	switch r := r.(type) {
 	case *ownClaims:
-		r.err = d.admitOwn(g, r)
+		r.ticket.err = d.admitOwn(g, r)
 	case *txRequest:
-		if r.err = d.admitTx(g, r); errors.Is(r.err, ErrConflict) {
+		if r.ticket.err = d.admitTx(g, r); errors.Is(r.ticket.err, ErrConflict) {
 			r.lostTo = d.pending(g)
 			return false
 		}
 	case *command:
-		r.err = r.run(g)
+		r.ticket.err = r.run(g)
 	}
 	return true
 }
@@ -30,22 +30,22 @@ func (d *decider) admitOwn(g *group, r *ownClaims) error {
 		return d.admitWithdrawn(g, r)
 	}
 	if d.put.has(r.asOf) {
-		d.screen.prefetchNew(len(r.claims), r.place)
+		d.finder.screen.prefetchNew(len(r.set.claims), r.set.place)
 	} else {
-		d.screen.prefetch(len(r.claims), r.place)
+		d.finder.screen.prefetch(len(r.set.claims), r.set.place)
 	}
-	d.put.prefetch(r.claims)
-	for i := range r.claims {
-		c := &r.claims[i]
+	d.put.prefetch(r.set.claims)
+	for i := range r.set.claims {
+		c := &r.set.claims[i]
 		var err error
 		switch {
 		case c.answered:
 		case c.change != nil:
-			err = d.admitChange(g, &r.claimSet, c)
-		case c.week < d.decidedOldest(c.scope):
+			err = d.admitChange(g, &r.set, c)
+		case c.place.week < d.kept.decidedOldest(c.scope):
 			*c.result = Result{Verdict: TooOld}
 		default:
-			err = d.admitClaim(g, &r.claimSet, c)
+			err = d.admitClaim(g, &r.set, c)
 		}
 		if err != nil {
 			return err
@@ -62,12 +62,12 @@ func (d *decider) admitClaim(g *group, r *claimSet, c *candidate) (err error) {
 	var there, found bool
 	held := d.tx.reserved(key)
 	if !held {
-		if old, there, err = d.decideNew(key, c); there && !c.takes(&old) && !d.left.isOpen(key) {
+		if old, there, err = d.decideNew(key, c); there && !c.takes(&old) && !d.core.left.isOpen(key) {
 			rec, found = old, true
 		}
 	}
 	if err == nil {
-		err = d.renewNear(r, c)
+		err = d.finder.renewNear(r, c)
 	}
 	// a claim in another week takes precedence over a reservation
 	if err == nil && !found && c.nearEnd > c.nearAt {
@@ -94,7 +94,7 @@ func (d *decider) admitClaim(g *group, r *claimSet, c *candidate) (err error) {
 		return nil //nolint:nilerr // the caller of the claim gets it as the error of its result
 	}
 	if err := d.endTakenOver(g, r); err != nil {
-		return d.stop(err) // impossible: its names are already known
+		return d.core.stop(err) // impossible: its names are already known
 	}
 	if there && old.State == DeadLettered {
 		d.tx.changed(key, d.seq+1)
@@ -106,19 +106,19 @@ func (d *decider) admitClaim(g *group, r *claimSet, c *candidate) (err error) {
 // admitWithdrawn withdraws the claims of a request whose caller has left, except those about which
 // something was decided since.
 func (d *decider) admitWithdrawn(g *group, r *ownClaims) error {
-	for i := range r.claims {
-		c := &r.claims[i]
-		key := r.key(&c.place)
-		if !c.claimed() || !d.left.isOpen(key) {
+	for i := range r.set.claims {
+		c := &r.set.claims[i]
+		key := r.set.key(&c.place)
+		if !c.claimed() || !d.core.left.isOpen(key) {
 			continue
 		}
-		if c.week < d.decidedOldest(c.scope) {
-			g.after = d.left.decide(key, c.hash, d.recent, g.after) // it was dropped
+		if c.place.week < d.kept.decidedOldest(c.scope) {
+			g.after = d.core.left.decide(key, c.place.hash, d.finder.recent, g.after) // it was dropped
 			continue
 		}
-		u := &txUnclaim{scope: c.scope, week: c.week, key: key, hash: c.hash, rec: c.result.Record}
+		u := &txUnclaim{scope: c.scope, week: c.place.week, key: key, hash: c.place.hash, rec: c.result.Record}
 		if err := d.unclaim(g, u); err != nil {
-			return d.stop(err) // impossible: its names are already known
+			return d.core.stop(err) // impossible: its names are already known
 		}
 	}
 	return nil
@@ -127,7 +127,7 @@ func (d *decider) admitWithdrawn(g *group, r *ownClaims) error {
 // admitChange decides a separate change by the holder of a lease.
 func (d *decider) admitChange(g *group, r *claimSet, c *candidate) error {
 	key := r.key(&c.place)
-	rec, found, err := d.find(key, c.hash)
+	rec, found, err := d.find(key, c.place.hash)
 	if err != nil {
 		return err
 	}
@@ -149,27 +149,27 @@ func (d *decider) admitTx(g *group, r *txRequest) error {
 	if err := d.holds.admit(&r.writes); err != nil {
 		return err
 	}
-	d.screen.prefetch(len(r.claims), r.place)
-	d.put.now.prefetch(r.claims)
+	d.finder.screen.prefetch(len(r.claims.set.claims), r.claims.set.place)
+	d.put.now.prefetch(r.claims.set.claims)
 	d.takenOver = d.takenOver[:0]
-	for i := range r.claims {
-		c := &r.claims[i]
-		if c.week < d.decidedOldest(c.scope) {
+	for i := range r.claims.set.claims {
+		c := &r.claims.set.claims[i]
+		if c.place.week < d.kept.decidedOldest(c.scope) {
 			return ErrWeekDropped
 		}
-		rec := &r.records[i]
-		now, found, err := d.decideNew(r.key(&c.place), c)
+		rec := &r.claims.records[i]
+		now, found, err := d.decideNew(r.claims.set.key(&c.place), c)
 		if err != nil {
 			return err
 		}
-		if err := d.validate(&r.claimSet, c, rec, &now, found); err != nil {
+		if err := d.validate(&r.claims.set, c, rec, &now, found); err != nil {
 			return err
 		}
-		if _, _, err := d.refs(g, c.scope, rec.Origin.Topic, c.week); err != nil {
+		if _, _, err := d.refs(g, c.scope, rec.Origin.Topic, c.place.week); err != nil {
 			return err
 		}
 	}
-	if err := d.checkTakenOver(&r.claimSet); err != nil {
+	if err := d.checkTakenOver(&r.claims.set); err != nil {
 		return err
 	}
 	if err := d.checkUnclaims(g, &r.writes); err != nil {
@@ -178,21 +178,21 @@ func (d *decider) admitTx(g *group, r *txRequest) error {
 	if err := d.resolveSums(g, &r.writes); err != nil {
 		return err
 	}
-	if err := d.endTakenOver(g, &r.claimSet); err != nil {
-		return d.stop(err) // impossible: its names are already known
+	if err := d.endTakenOver(g, &r.claims.set); err != nil {
+		return d.core.stop(err) // impossible: its names are already known
 	}
-	for i := range r.claims {
-		c := &r.claims[i]
-		if err := d.claim(g, r.key(&c.place), c, &r.records[i]); err != nil {
-			return d.stop(err) // impossible: its names are already known
+	for i := range r.claims.set.claims {
+		c := &r.claims.set.claims[i]
+		if err := d.claim(g, r.claims.set.key(&c.place), c, &r.claims.records[i]); err != nil {
+			return d.core.stop(err) // impossible: its names are already known
 		}
 	}
 	if err := d.admitWrites(g, &r.writes); err != nil {
-		return d.stop(err) // impossible, for the same reason
+		return d.core.stop(err) // impossible, for the same reason
 	}
 	d.writeSums(g, &r.writes)
 	d.tx.wrote(r, d.seq+1)
-	r.owner.won.Store(d.seq + 1)
+	r.claimant.owner.won.Store(d.seq + 1)
 	r.member.committed(d.seq+1, met)
 	return nil
 }
@@ -207,7 +207,7 @@ func (d *decider) admitWrites(g *group, writes *txWrites) error {
 			continue
 		}
 		if write.atCommit {
-			write.Value = EncodeInt64(d.commitTime().UnixMicro())
+			write.StateWrite.Value = EncodeInt64(d.commitTime().UnixMicro())
 		}
 		w := write.StateWrite
 		if u := write.unclaim; u != nil {
@@ -244,7 +244,7 @@ func (d *decider) validate(r *claimSet, c *candidate, rec, now *Record, found bo
 	case found && !free:
 		return nil
 	}
-	if err := d.renewNear(r, c); err != nil {
+	if err := d.finder.renewNear(r, c); err != nil {
 		return err
 	}
 	_, taken, _, err := d.decideNear(r, c)
@@ -264,7 +264,7 @@ func (d *decider) pending(g *group) uint64 {
 
 // commitTime returns the time of the batch that is being decided. Only the committer calls it.
 func (d *decider) commitTime() time.Time {
-	if now := d.now(); now.After(d.committed) {
+	if now := d.core.now(); now.After(d.committed) {
 		d.committed = now
 	}
 	return d.committed

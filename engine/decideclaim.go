@@ -10,7 +10,9 @@ import (
 // A decider decides requests, one after the other. It belongs to the committer; the state that it
 // shares with others has a lock, or is durable.
 type decider struct {
-	*finder
+	core   *core
+	kept   *kept
+	finder *finder
 	tx     *transactions
 	sums   *sums
 	holds  *holds
@@ -26,21 +28,21 @@ type decider struct {
 // filter. This is the only place where an event is found to be new.
 func (d *decider) decideNew(key []byte, c *candidate) (Record, bool, error) {
 	if c.certain && d.put.has(c.asOf) { // a claim on it can only be in d.put
-		record, put := d.put.find(key, c.hash)
+		record, put := d.put.find(key, c.place.hash)
 		rec, found, err := d.parsePut(record)
 		if !put || err == nil && !found {
-			d.screen.addNew(c.week, c.hash)
-			d.screen.negatives.Add(1)
+			d.finder.screen.addNew(c.place.week, c.place.hash)
+			d.finder.screen.negatives.Add(1)
 		}
 		return rec, found, err
 	}
-	if d.screen.add(c.week, c.hash) {
-		d.screen.negatives.Add(1)
+	if d.finder.screen.add(c.place.week, c.place.hash) {
+		d.finder.screen.negatives.Add(1)
 		return Record{}, false, nil
 	}
 	rec, found, err := d.findSince(key, c)
-	if err == nil && !found && d.screen.trusted.Load() {
-		d.screen.falsePositives.Add(1)
+	if err == nil && !found && d.finder.screen.trusted.Load() {
+		d.finder.screen.falsePositives.Add(1)
 	}
 	return rec, found, err
 }
@@ -50,19 +52,19 @@ func (d *decider) find(key []byte, hash uint64) (Record, bool, error) {
 	if record, put := d.put.find(key, hash); put {
 		return d.parsePut(record)
 	}
-	return d.read(key)
+	return d.finder.read(key)
 }
 
 // findSince is find for a candidate that may have had no claim when it was prepared: the store is
 // not read again if all later decisions are in memory.
 func (d *decider) findSince(key []byte, c *candidate) (Record, bool, error) {
-	if record, put := d.put.find(key, c.hash); put {
+	if record, put := d.put.find(key, c.place.hash); put {
 		return d.parsePut(record)
 	}
 	if c.absent && d.put.has(c.asOf) {
 		return Record{}, false, nil
 	}
-	return d.read(key)
+	return d.finder.read(key)
 }
 
 // parsePut parses a record that was put, nil for a claim that was removed. No name in it was freed
@@ -71,8 +73,8 @@ func (d *decider) parsePut(record []byte) (rec Record, found bool, err error) {
 	if record == nil {
 		return Record{}, false, nil
 	}
-	if rec, err = d.parse(record); err != nil {
-		return Record{}, false, d.stop(err)
+	if rec, err = d.finder.parse(record); err != nil {
+		return Record{}, false, d.core.stop(err)
 	}
 	return rec, true, nil
 }
@@ -80,27 +82,27 @@ func (d *decider) parsePut(record []byte) (rec Record, found bool, err error) {
 // claim puts a claim with the given record, or the record of its next generation, into the group.
 // It fails, with nothing added, if scope or topic would exceed the limit of names.
 func (d *decider) claim(g *group, key []byte, c *candidate, rec *Record) error {
-	scope, topic, err := d.refs(g, c.scope, rec.Origin.Topic, c.week)
+	scope, topic, err := d.refs(g, c.scope, rec.Origin.Topic, c.place.week)
 	if err != nil {
 		return err
 	}
-	g.after = d.left.decide(key, c.hash, d.recent, g.after)
-	w := d.put.put(key, c.hash, rec, topic)
+	g.after = d.core.left.decide(key, c.place.hash, d.finder.recent, g.after)
+	w := d.put.put(key, c.place.hash, rec, topic)
 	g.batch.Claims = append(g.batch.Claims, w)
 	g.claims++
 	g.bytes += len(w.Key) + len(w.Record)
 	if c.again {
 		return nil // it was counted, and its hash recorded, when it was made
 	}
-	ref := bucketRef{scope, c.week}
-	g.journal.add(ref, journalPut, c.hash)
-	d.screen.put(ref, c.hash)
+	ref := bucketRef{scope, c.place.week}
+	g.journal.add(ref, journalPut, c.place.hash)
+	d.finder.screen.put(ref, c.place.hash)
 	return nil
 }
 
 // refs returns the numbers of a scope and a topic for a claim in a week.
 func (d *decider) refs(g *group, scope, topic string, week weekbucket.Week) (s, t uint64, err error) {
-	s, t, g.batch.State, err = d.names.claimRefs(scope, topic, week, g.batch.State)
+	s, t, g.batch.State, err = d.finder.names.claimRefs(scope, topic, week, g.batch.State)
 	return s, t, err
 }
 
@@ -110,15 +112,15 @@ func (d *decider) refs(g *group, scope, topic string, week weekbucket.Week) (s, 
 func (d *decider) decideNear(r *claimSet, c *candidate) (rec Record, found, held bool, err error) {
 	for i := c.nearAt; i < c.nearEnd; i++ {
 		p := &r.near[i]
-		if p.week < d.decidedOldest(c.scope) {
+		if p.week < d.kept.decidedOldest(c.scope) {
 			continue
 		}
 		key := r.key(p)
-		if !d.screen.certainlyNew(p.week, p.hash) {
-			if rec, found, err = d.find(key, p.hash); err != nil || found && !c.takes(&rec) && !d.left.isOpen(key) {
+		if !d.finder.screen.certainlyNew(p.week, p.hash) {
+			if rec, found, err = d.find(key, p.hash); err != nil || found && !c.takes(&rec) && !d.core.left.isOpen(key) {
 				return rec, found, false, err
 			}
-			held = held || d.left.isOpen(key)
+			held = held || d.core.left.isOpen(key)
 			if found && rec.State == Leased {
 				d.takenOver = append(d.takenOver, takenOver{p, c.scope, rec})
 			}
@@ -131,7 +133,7 @@ func (d *decider) decideNear(r *claimSet, c *candidate) (rec Record, found, held
 // A takenOver claim is one whose lease has expired, in another week than that of the claim that
 // replaces it.
 type takenOver struct {
-	*place
+	place *place
 	scope string
 	rec   Record
 }
@@ -141,14 +143,14 @@ type takenOver struct {
 func (d *decider) endTakenOver(g *group, r *claimSet) error {
 	for i := range d.takenOver {
 		t := &d.takenOver[i]
-		_, topic, err := d.refs(g, t.scope, t.rec.Origin.Topic, t.week)
+		_, topic, err := d.refs(g, t.scope, t.rec.Origin.Topic, t.place.week)
 		if err != nil {
 			return err
 		}
 		t.rec.end(Released, "")
 		t.rec.Fingerprint = ""
-		g.after = d.left.decide(r.key(t.place), t.hash, d.recent, g.after)
-		w := d.put.put(r.key(t.place), t.hash, &t.rec, topic)
+		g.after = d.core.left.decide(r.key(t.place), t.place.hash, d.finder.recent, g.after)
+		w := d.put.put(r.key(t.place), t.place.hash, &t.rec, topic)
 		g.batch.Claims = append(g.batch.Claims, w)
 		g.bytes += len(w.Key) + len(w.Record)
 	}
@@ -175,7 +177,7 @@ func (d *decider) checkTakenOver(r *claimSet) error {
 
 // holdsLease reports whether the current claim, if there is one, belongs to the lease of c.
 func (d *decider) holdsLease(c *candidate, now *Record, found bool) bool {
-	return found && c.week >= d.decidedOldest(c.scope) && now.State == Leased && now.Owner == c.change.lease.owner
+	return found && c.place.week >= d.kept.decidedOldest(c.scope) && now.State == Leased && now.Owner == c.change.lease.owner
 }
 
 // checkUnclaims checks that the claims that a transaction withdraws are unchanged since it has read
@@ -189,7 +191,7 @@ func (d *decider) checkUnclaims(g *group, writes *txWrites) error {
 		if u == nil {
 			continue
 		}
-		if u.week < d.decidedOldest(u.scope) || d.tx.reserved(u.key) {
+		if u.week < d.kept.decidedOldest(u.scope) || d.tx.reserved(u.key) {
 			return ErrConflict // run again, Unclaim finds that the claim was dropped
 		}
 		rec, found, err := d.find(u.key, u.hash)
@@ -213,7 +215,7 @@ func (d *decider) unclaim(g *group, u *txUnclaim) error {
 	if err != nil {
 		return err
 	}
-	g.after = d.left.decide(u.key, u.hash, d.recent, g.after)
+	g.after = d.core.left.decide(u.key, u.hash, d.finder.recent, g.after)
 	var w storage.ClaimWrite
 	if u.rec.Generation > 0 { // its generations are not used again
 		left := u.rec
@@ -223,11 +225,11 @@ func (d *decider) unclaim(g *group, u *txUnclaim) error {
 	} else {
 		ref := bucketRef{scope, u.week}
 		g.journal.add(ref, journalRemoved, u.hash)
-		d.screen.remove(ref, u.hash)
+		d.finder.screen.remove(ref, u.hash)
 		w = d.put.remove(u.key, u.hash)
 	}
 	g.batch.Claims = append(g.batch.Claims, w)
 	g.bytes += len(w.Key) + len(w.Record)
-	g.after = append(g.after, func() { d.recent.forget(u.hash) })
+	g.after = append(g.after, func() { d.finder.recent.forget(u.hash) })
 	return nil
 }

@@ -15,7 +15,7 @@ func (d *decider) resolveSums(g *group, writes *txWrites) error {
 		if err != nil {
 			return err
 		}
-		if w.sum.total, err = addTo(w.Key, base, w.delta); err != nil {
+		if w.sum.total, err = addTo(w.StateWrite.Key, base, w.delta); err != nil {
 			return err
 		}
 	}
@@ -40,12 +40,12 @@ func (d *decider) sumBefore(g *group, key string, w *txWrite) (sumBefore, error)
 			}
 		}
 	}
-	if !d.applied.wait(last) {
-		return sumBefore{}, d.Err()
+	if !d.core.applied.wait(last) {
+		return sumBefore{}, d.core.Err()
 	}
-	value, found, err := d.store.State(w.Key)
+	value, found, err := d.core.store.State(w.StateWrite.Key)
 	if err != nil {
-		return sumBefore{}, d.stop(err)
+		return sumBefore{}, d.core.stop(err)
 	}
 	return sumOf(value, found), nil
 }
@@ -60,7 +60,7 @@ func (d *decider) writeSums(g *group, writes *txWrites) {
 			d.sums.added(&g.batch, d.seq+1, w.name, w.sum.total)
 			g.bytes += len(w.name) + int64Size
 		} else {
-			d.sums.written(w.name, w.Value)
+			d.sums.written(w.name, w.StateWrite.Value)
 		}
 	}
 }

@@ -62,7 +62,7 @@
 // # Retention
 //
 // Claims expire by the week of their event (Options.RetentionWeeks). The engine drops expired weeks
-// each night (Options.Nightly), or by a call of Engine.DropExpired; their events are TooOld from then
+// each night (Options.Nightly), or by a call of Retention.DropExpired; their events are TooOld from then
 // on. A hold
 // (Engine.SetHold) keeps weeks that are still needed.
 //

@@ -10,16 +10,19 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// retention drops weeks and scopes.
-type retention struct {
-	*core
-	*finder
-	*queue
+// Retention drops weeks and scopes, see Engine.Retention.
+type Retention struct {
+	core    *core
+	finder  *finder
+	queue   *queue
 	holds   *holds
 	drops   chan struct{} // has a value from the moment a drop begins until its claims are removed: there is one at a time
 	reclaim reclaim
 	nights  sync.WaitGroup // the nightly runs
 }
+
+// OldestWeek returns the oldest retained week: events before it are TooOld.
+func (t *Retention) OldestWeek() weekbucket.Week { return t.finder.kept.oldestWeek() }
 
 // drop raises the oldest retained week to the result of until, and those of single scopes to the
 // result of scopes, which may be nil, and removes the claims before them. Both functions run in the
@@ -28,36 +31,36 @@ type retention struct {
 // The order makes this safe: the mark is durable before anything is removed, so that a crash in
 // between leaves weeks that are TooOld and still exist, and the removal is repeated at open. Every
 // claim of such a week that was decided before the mark is applied before it.
-func (t *retention) drop(ctx context.Context, scopes oldestOfScopes, until func() (weekbucket.Week, string, error)) (DropReport, error) {
+func (t *Retention) drop(ctx context.Context, scopes oldestOfScopes, until func() (weekbucket.Week, string, error)) (DropReport, error) {
 	var report DropReport
 	if err := t.beginDrop(ctx); err != nil {
 		return report, err
 	}
 	defer t.endDrop()
-	err := t.control(ctx, func(g *group) error {
+	err := t.queue.control(ctx, func(g *group) error {
 		week, heldBy, err := until()
 		if err != nil {
 			return err
 		}
-		report.Oldest, report.HeldBy = max(week, t.decideOld), heldBy
+		report.Oldest, report.HeldBy = max(week, t.finder.kept.decideOld), heldBy
 		if scopes != nil {
 			floors, heldBy, err := scopes()
 			if err != nil {
 				return err
 			}
 			report.HeldBy = cmp.Or(report.HeldBy, heldBy)
-			if err := t.floors.raise(g, floors, t.names); err != nil {
+			if err := t.finder.kept.floors.raise(g, floors, t.finder.names); err != nil {
 				return err
 			}
 			report.Scopes = floors
 		}
-		if week <= t.decideOld {
+		if week <= t.finder.kept.decideOld {
 			return nil
 		}
-		report.Weeks = int(week - t.decideOld)
+		report.Weeks = int(week - t.finder.kept.decideOld)
 		g.batch.State = append(g.batch.State, storage.StateWrite{Key: keyOldest, Value: week.AppendKey(nil)})
-		t.decideOld = week
-		g.after = append(g.after, func() { t.oldest.Store(uint32(week)) })
+		t.finder.kept.decideOld = week
+		g.after = append(g.after, func() { t.finder.kept.oldest.Store(uint32(week)) })
 		return nil
 	})
 	if err != nil {
@@ -67,7 +70,7 @@ func (t *retention) drop(ctx context.Context, scopes oldestOfScopes, until func(
 }
 
 // beginDrop waits until no other drop is running. It returns the error of ctx if ctx ends first.
-func (t *retention) beginDrop(ctx context.Context) error {
+func (t *Retention) beginDrop(ctx context.Context) error {
 	select {
 	case t.drops <- struct{}{}:
 		return nil
@@ -76,35 +79,35 @@ func (t *retention) beginDrop(ctx context.Context) error {
 	}
 }
 
-func (t *retention) endDrop() { <-t.drops }
+func (t *Retention) endDrop() { <-t.drops }
 
 // buckets returns the buckets with claims that keep selects.
-func (t *retention) buckets(ctx context.Context, keep func(storage.Bucket) bool) ([]storage.Bucket, error) {
-	if err := t.enter(); err != nil {
+func (t *Retention) buckets(ctx context.Context, keep func(storage.Bucket) bool) ([]storage.Bucket, error) {
+	if err := t.core.enter(); err != nil {
 		return nil, err
 	}
-	defer t.leave()
+	defer t.core.leave()
 	var list []storage.Bucket
-	err := t.store.Buckets(func(b storage.Bucket) error {
+	err := t.core.store.Buckets(func(b storage.Bucket) error {
 		if keep(b) {
 			list = append(list, b)
 		}
 		return ctx.Err()
 	})
 	if err != nil && ctx.Err() == nil {
-		err = t.stop(err)
+		err = t.core.stop(err)
 	}
 	return list, err
 }
 
 // removeUnkept removes the claims before the oldest retained weeks, which are durable, and frees
 // names. The caller has begun the drop.
-func (t *retention) removeUnkept(ctx context.Context, report *DropReport) error {
+func (t *Retention) removeUnkept(ctx context.Context, report *DropReport) error {
 	if report.Weeks > 0 || len(report.Scopes) > 0 {
 		// This must not happen before the mark is durable: until then, the events of these weeks
 		// are duplicates, not new.
-		err := t.control(context.WithoutCancel(ctx), func(*group) error {
-			t.screen.dropBefore(t.decideOld, t.oldestByNumber(t.names))
+		err := t.queue.control(context.WithoutCancel(ctx), func(*group) error {
+			t.finder.screen.dropBefore(t.finder.kept.decideOld, t.finder.kept.oldestByNumber(t.finder.names))
 			return nil
 		})
 		if err != nil {
@@ -123,12 +126,12 @@ func (t *retention) removeUnkept(ctx context.Context, report *DropReport) error 
 
 // freeNames frees the names that no retained week uses. The claims of all weeks before the oldest
 // ones have been removed. The caller has begun the drop.
-func (t *retention) freeNames(ctx context.Context) error {
+func (t *Retention) freeNames(ctx context.Context) error {
 	for more := true; more; {
-		err := t.control(ctx, func(g *group) error {
-			g.batch.State, more = t.names.release(t.OldestWeek(), g.batch.State, maxFreed)
-			more = !t.floors.free(g, t.names, t.screen) || more
-			t.floors.forget(g, t.OldestWeek())
+		err := t.queue.control(ctx, func(g *group) error {
+			g.batch.State, more = t.finder.names.release(t.finder.kept.oldestWeek(), g.batch.State, maxFreed)
+			more = !t.finder.kept.floors.free(g, t.finder.names, t.finder.screen) || more
+			t.finder.kept.floors.forget(g, t.finder.kept.oldestWeek())
 			return nil
 		})
 		if err != nil {
@@ -140,8 +143,8 @@ func (t *retention) freeNames(ctx context.Context) error {
 
 // removeDropped removes the remaining claims of the weeks before the oldest retained one, and
 // begins to free their space. The caller has begun the drop.
-func (t *retention) removeDropped(ctx context.Context) ([]storage.Bucket, error) {
-	buckets, err := t.buckets(ctx, func(b storage.Bucket) bool { return b.Week < t.oldestOf(b.Scope) })
+func (t *Retention) removeDropped(ctx context.Context) ([]storage.Bucket, error) {
+	buckets, err := t.buckets(ctx, func(b storage.Bucket) bool { return b.Week < t.finder.kept.oldestOf(b.Scope) })
 	if err != nil || len(buckets) == 0 {
 		return nil, err
 	}
@@ -168,44 +171,44 @@ func (t *retention) removeDropped(ctx context.Context) ([]storage.Bucket, error)
 	return buckets, nil
 }
 
-func (t *retention) removeBuckets(buckets []storage.Bucket) error {
-	if err := t.enter(); err != nil {
+func (t *Retention) removeBuckets(buckets []storage.Bucket) error {
+	if err := t.core.enter(); err != nil {
 		return err
 	}
-	defer t.leave()
-	if err := t.store.Drop(buckets); err != nil {
-		return t.stop(err)
+	defer t.core.leave()
+	if err := t.core.store.Drop(buckets); err != nil {
+		return t.core.stop(err)
 	}
 	return nil
 }
 
 // owedBuckets and noteOwed read and write the durable list of dropped buckets whose space may not
 // be free yet.
-func (t *retention) owedBuckets() ([]storage.Bucket, error) {
-	if err := t.enter(); err != nil {
+func (t *Retention) owedBuckets() ([]storage.Bucket, error) {
+	if err := t.core.enter(); err != nil {
 		return nil, err
 	}
-	defer t.leave()
-	value, found, err := t.store.State(keyDrop)
+	defer t.core.leave()
+	value, found, err := t.core.store.State(keyDrop)
 	if err != nil {
-		return nil, t.stop(err)
+		return nil, t.core.stop(err)
 	}
 	if !found {
 		return nil, nil
 	}
 	buckets, err := parseBuckets(value)
 	if err != nil {
-		return nil, t.stop(err)
+		return nil, t.core.stop(err)
 	}
 	return buckets, nil
 }
 
-func (t *retention) noteOwed(ctx context.Context, buckets []storage.Bucket) error {
+func (t *Retention) noteOwed(ctx context.Context, buckets []storage.Bucket) error {
 	var value []byte
 	if len(buckets) > 0 {
 		value = encodeBuckets(buckets)
 	}
-	return t.control(ctx, func(g *group) error {
+	return t.queue.control(ctx, func(g *group) error {
 		g.batch.State = append(g.batch.State, storage.StateWrite{Key: keyDrop, Value: value})
 		return nil
 	})
@@ -213,19 +216,19 @@ func (t *retention) noteOwed(ctx context.Context, buckets []storage.Bucket) erro
 
 // reclaimBehind frees the space of dropped buckets in the background. A later drop includes the
 // buckets that an earlier one has not freed.
-func (t *retention) reclaimBehind(owed []storage.Bucket) {
-	if t.enter() != nil {
+func (t *Retention) reclaimBehind(owed []storage.Bucket) {
+	if t.core.enter() != nil {
 		return // the next open finds the list
 	}
-	defer t.leave()
+	defer t.core.leave()
 	t.reclaim.begin()
-	t.goBehind(func(ctx context.Context) {
+	t.core.goBehind(func(ctx context.Context) {
 		defer t.reclaim.end()
 		t.reclaim.turn.Lock()
 		defer t.reclaim.turn.Unlock()
-		if err := t.store.Reclaim(ctx, owed); err != nil {
+		if err := t.core.store.Reclaim(ctx, owed); err != nil {
 			if ctx.Err() == nil {
-				_ = t.stop(err)
+				_ = t.core.stop(err)
 			}
 			return
 		}
@@ -242,7 +245,7 @@ func (t *retention) reclaimBehind(owed []storage.Bucket) {
 
 // finishDrops repeats interrupted removals, and frees space that is still occupied. The caller has
 // begun to reclaim, so that Reclaimed waits for it.
-func (t *retention) finishDrops(ctx context.Context) {
+func (t *Retention) finishDrops(ctx context.Context) {
 	defer t.reclaim.end()
 	if t.beginDrop(ctx) != nil {
 		return // the engine is closing
@@ -262,10 +265,10 @@ func (t *retention) finishDrops(ctx context.Context) {
 
 // Reclaimed waits until the space of no dropped week is being reclaimed any more, or ctx is done.
 // This includes weeks whose removal was interrupted and is repeated after Open.
-func (t *retention) Reclaimed(ctx context.Context) error {
+func (t *Retention) Reclaimed(ctx context.Context) error {
 	select {
 	case <-t.reclaim.idle():
-		return t.Err()
+		return t.core.Err()
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -33,19 +33,19 @@ type ScopeDropPlan struct {
 // belongs to no scope (kafkaadapter.HoldNames lists those of a consumer group). It changes nothing.
 // A hold that does not exist is an ArgumentError. While the counts are being rebuilt, it returns
 // ErrRebuilding.
-func (t *retention) PlanScopeDrop(ctx context.Context, scope string, holds ...string) (ScopeDropPlan, error) {
+func (t *Retention) PlanScopeDrop(ctx context.Context, scope string, holds ...string) (ScopeDropPlan, error) {
 	plan := ScopeDropPlan{Scope: scope}
 	if strings.TrimSpace(scope) == "" || len(scope) > limits.ScopeBytes {
 		return plan, &ArgumentError{"scope", fmt.Sprintf("has %d bytes or is blank: give 1 to %d", len(scope), limits.ScopeBytes)}
 	}
-	err := t.control(ctx, func(*group) error {
-		if !t.screen.trusted.Load() {
+	err := t.queue.control(ctx, func(*group) error {
+		if !t.finder.screen.trusted.Load() {
 			return ErrRebuilding
 		}
-		number, known := t.names.number(scope)
-		plan.Weeks = t.screen.weeksOf(number, known)
-		plan.Oldest = after(plan.Weeks, t.decidedOldest(scope))
-		plan.FreesName = known && !t.names.keeps(scope, plan.Oldest)
+		number, known := t.finder.names.number(scope)
+		plan.Weeks = t.finder.screen.weeksOf(number, known)
+		plan.Oldest = after(plan.Weeks, t.finder.kept.decidedOldest(scope))
+		plan.FreesName = known && !t.finder.names.keeps(scope, plan.Oldest)
 		return nil
 	})
 	if err == nil && plan.Oldest > weekbucket.Max {
@@ -57,15 +57,15 @@ func (t *retention) PlanScopeDrop(ctx context.Context, scope string, holds ...st
 	if err != nil {
 		return plan, err
 	}
-	if err := t.enter(); err != nil {
+	if err := t.core.enter(); err != nil {
 		return plan, err
 	}
-	defer t.leave()
+	defer t.core.leave()
 	for i := range plan.Weeks {
 		w := &plan.Weeks[i]
 		w.Scope = scope
-		if w.Bytes, err = t.store.BucketBytes(storage.Bucket{Scope: scope, Week: w.Week}); err != nil {
-			return plan, t.stop(err)
+		if w.Bytes, err = t.core.store.BucketBytes(storage.Bucket{Scope: scope, Week: w.Week}); err != nil {
+			return plan, t.core.stop(err)
 		}
 	}
 	return plan, nil
@@ -102,33 +102,33 @@ func (s *screen) weeksOf(number uint64, known bool) (weeks []ScopeInfo) {
 //
 // A transaction that has claimed an event of the scope in these weeks and commits afterwards fails
 // with ErrWeekDropped, and a Lease on such a claim with ErrLeaseLost.
-func (t *retention) DropScope(ctx context.Context, plan ScopeDropPlan) (DropReport, error) {
+func (t *Retention) DropScope(ctx context.Context, plan ScopeDropPlan) (DropReport, error) {
 	var report DropReport
 	if err := t.beginDrop(ctx); err != nil {
 		return report, err
 	}
 	defer t.endDrop()
-	err := t.control(ctx, func(g *group) error {
-		report.Oldest = t.decideOld
+	err := t.queue.control(ctx, func(g *group) error {
+		report.Oldest = t.finder.kept.decideOld
 		there := t.holds.among(plan.holdNames())
-		oldest := t.decidedOldest(plan.Scope)
+		oldest := t.finder.kept.decidedOldest(plan.Scope)
 		if plan.decided(oldest, there) {
 			return nil
 		}
-		if !t.screen.trusted.Load() {
+		if !t.finder.screen.trusted.Load() {
 			return ErrRebuilding
 		}
 		for _, hold := range there {
-			if err := t.checkOwnHold(Space{}, hold.Name); err != nil {
+			if err := t.core.ownerships.checkOwnHold(Space{}, hold.Name); err != nil {
 				return err
 			}
 		}
-		if err := plan.compare(t.screen.weeksOf(t.names.number(plan.Scope)), oldest, there); err != nil {
+		if err := plan.compare(t.finder.screen.weeksOf(t.finder.names.number(plan.Scope)), oldest, there); err != nil {
 			return err
 		}
 		if plan.Oldest > oldest {
 			until := map[string]weekbucket.Week{plan.Scope: plan.Oldest}
-			if err := t.floors.raise(g, until, t.names); err != nil {
+			if err := t.finder.kept.floors.raise(g, until, t.finder.names); err != nil {
 				return err
 			}
 			report.Scopes = until

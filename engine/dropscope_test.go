@@ -20,7 +20,7 @@ import (
 
 func planned(t testing.TB, e *engine.Engine, scope string, holds ...string) engine.ScopeDropPlan {
 	t.Helper()
-	plan, err := e.PlanScopeDrop(ctx, scope, holds...)
+	plan, err := e.Retention().PlanScopeDrop(ctx, scope, holds...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,9 +63,9 @@ func TestDroppedScopeReleasesItsHoldsAndItsName(t *testing.T) {
 	if err := json.Unmarshal(sent, &got); err != nil {
 		t.Fatal(err)
 	}
-	r, err := e.DropScope(ctx, got)
+	r, err := e.Retention().DropScope(ctx, got)
 	wantDrop(t, r, err, 0, 4, "")
-	if want := map[string]weekbucket.Week{"mail": plan.Oldest}; !maps.Equal(r.Scopes, want) || r.Oldest != e.OldestWeek() {
+	if want := map[string]weekbucket.Week{"mail": plan.Oldest}; !maps.Equal(r.Scopes, want) || r.Oldest != e.Retention().OldestWeek() {
 		t.Errorf("%+v", r)
 	}
 	check := func(e *engine.Engine) {
@@ -94,7 +94,7 @@ func TestDroppedScopeReleasesItsHoldsAndItsName(t *testing.T) {
 	late.Scope, now.Scope = "mail", "mail"
 	mustExpect(t, e, []engine.Event{late}, engine.TooOld)
 	mustExpect(t, e, []engine.Event{now}, engine.Claimed)
-	if _, err := e.DropScope(ctx, plan); err != nil { // it was decided already
+	if _, err := e.Retention().DropScope(ctx, plan); err != nil { // it was decided already
 		t.Error(err)
 	}
 	mustExpect(t, e, []engine.Event{now}, engine.Duplicate)
@@ -110,16 +110,19 @@ func TestOutdatedPlanDropsNothing(t *testing.T) {
 		do       func(e *engine.Engine) error
 		outdated bool
 	}{
-		"nothing happens":       {func(*engine.Engine) error { return nil }, false},
-		"another scope claims":  {func(e *engine.Engine) error { return expect(e, []engine.Event{of("billing", 0)}, engine.Claimed) }, false},
-		"it claims":             {func(e *engine.Engine) error { return expect(e, []engine.Event{of("mail", 0)}, engine.Claimed) }, true},
-		"it claims in a week":   {func(e *engine.Engine) error { return expect(e, []engine.Event{of("mail", -3)}, engine.Claimed) }, true},
-		"a claim is forgotten":  {func(e *engine.Engine) error { _, err := e.Forget(ctx, "mail", []byte("w0-1"), noon); return err }, true},
+		"nothing happens":      {func(*engine.Engine) error { return nil }, false},
+		"another scope claims": {func(e *engine.Engine) error { return expect(e, []engine.Event{of("billing", 0)}, engine.Claimed) }, false},
+		"it claims":            {func(e *engine.Engine) error { return expect(e, []engine.Event{of("mail", 0)}, engine.Claimed) }, true},
+		"it claims in a week":  {func(e *engine.Engine) error { return expect(e, []engine.Event{of("mail", -3)}, engine.Claimed) }, true},
+		"a claim is forgotten": {func(e *engine.Engine) error {
+			_, err := e.Admin().Forget(ctx, "mail", []byte("w0-1"), noon)
+			return err
+		}, true},
 		"a hold is moved":       {func(e *engine.Engine) error { return e.SetHold(ctx, "h", weeksLater(-1)) }, true},
 		"a hold is released":    {func(e *engine.Engine) error { return e.ReleaseHold(ctx, "h") }, true},
 		"another hold is moved": {func(e *engine.Engine) error { return e.SetHold(ctx, "i", weeksLater(-1)) }, false},
 		"its first week is dropped": {func(e *engine.Engine) error {
-			_, err := e.DropWeek(ctx, weekOf(t, weeksLater(-2)))
+			_, err := e.Retention().DropWeek(ctx, weekOf(t, weeksLater(-2)))
 			return err
 		}, true},
 	} {
@@ -135,7 +138,7 @@ func TestOutdatedPlanDropsNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			holds := e.Holds()
-			_, err := e.DropScope(ctx, plan)
+			_, err := e.Retention().DropScope(ctx, plan)
 			if !c.outdated {
 				if err != nil || slices.ContainsFunc(e.Holds(), func(h engine.Hold) bool { return h.Name == "h" }) {
 					t.Error(err, e.Holds())
@@ -160,15 +163,15 @@ func TestInvalidPlans(t *testing.T) {
 		if err := e.SetHold(ctx, "h", noon); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.PlanScopeDrop(ctx, c.scope, c.hold); !errors.As(err, new(*engine.ArgumentError)) {
+		if _, err := e.Retention().PlanScopeDrop(ctx, c.scope, c.hold); !errors.As(err, new(*engine.ArgumentError)) {
 			t.Errorf("%.10q, hold %q: %v", c.scope, c.hold, err)
 		}
 	}
 	plan := planned(t, e, "nobody")
-	if len(plan.Weeks) != 0 || plan.Oldest != e.OldestWeek() || plan.FreesName {
+	if len(plan.Weeks) != 0 || plan.Oldest != e.Retention().OldestWeek() || plan.FreesName {
 		t.Errorf("%+v", plan)
 	}
-	if r, err := e.DropScope(ctx, plan); err != nil || len(r.Scopes) != 0 {
+	if r, err := e.Retention().DropScope(ctx, plan); err != nil || len(r.Scopes) != 0 {
 		t.Error(r, err)
 	}
 }
@@ -181,13 +184,13 @@ func TestHoldThatIsPlacedAfterTheDropRemains(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan := planned(t, e, "mail", "h")
-	if _, err := e.DropScope(ctx, plan); err != nil {
+	if _, err := e.Retention().DropScope(ctx, plan); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.SetHold(ctx, "h", noon); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.DropScope(ctx, plan); !errors.Is(err, engine.ErrPlanOutdated) || len(e.Holds()) != 1 {
+	if _, err := e.Retention().DropScope(ctx, plan); !errors.Is(err, engine.ErrPlanOutdated) || len(e.Holds()) != 1 {
 		t.Errorf("%v, holds %v", err, e.Holds())
 	}
 }
@@ -209,7 +212,7 @@ func TestNameOfADroppedScopeThatIsATopicToo(t *testing.T) {
 			e, m, clk := openAt(t, engine.Options{RetentionWeeks: 4})
 			mustExpect(t, e, c.events, engine.Claimed)
 			if name == "only what was dropped" {
-				if _, err := e.DropWeek(ctx, weekOf(t, weeksLater(-3))); err != nil {
+				if _, err := e.Retention().DropWeek(ctx, weekOf(t, weeksLater(-3))); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -219,14 +222,14 @@ func TestNameOfADroppedScopeThatIsATopicToo(t *testing.T) {
 				if plan.FreesName != c.frees {
 					t.Errorf("engine %d: %+v", i, plan)
 				}
-				if _, err := e.DropScope(ctx, plan); err != nil {
+				if _, err := e.Retention().DropScope(ctx, plan); err != nil {
 					t.Fatal(err)
 				}
 				if n := stats(t, e).Names; (n == names-1) != c.frees || n < names-1 {
 					t.Errorf("engine %d: %d of %d names are left", i, n, names)
 				}
 				for _, ev := range c.events {
-					rec, found, err := e.Lookup(ctx, ev.Scope, ev.ID, ev.Time)
+					rec, found, err := e.Admin().Lookup(ctx, ev.Scope, ev.ID, ev.Time)
 					kept := ev.Scope != "mail" && !c.frees
 					if err != nil || found != kept || kept && rec.Origin.Topic != ev.Origin.Topic {
 						t.Errorf("engine %d: %v: %+v %v %v", i, ev.Scope, rec, found, err)
@@ -256,7 +259,7 @@ func TestNumberOfADroppedScopeIsAssignedAgain(t *testing.T) {
 				for i := range 10 {
 					mustExpect(t, e, []engine.Event{named(fmt.Sprint(i), fmt.Sprint("pod-", pod), "t", 0)}, engine.Claimed)
 				}
-				if _, err := e.DropScope(ctx, planned(t, e, fmt.Sprint("pod-", pod))); err != nil {
+				if _, err := e.Retention().DropScope(ctx, planned(t, e, fmt.Sprint("pod-", pod))); err != nil {
 					t.Fatal(err)
 				}
 				mustExpect(t, e, []engine.Event{named("x", fmt.Sprint("next-", pod), "t", 0)}, engine.Claimed)
@@ -288,7 +291,7 @@ func TestTransactionAndLeaseInADroppedScopeFail(t *testing.T) {
 	err = e.Update(ctx, func(tx *engine.Tx) error {
 		res, err := tx.TryClaim(of("new"))
 		wantVerdict(t, res, engine.Claimed)
-		_, dropped := e.DropScope(ctx, planned(t, e, "mail"))
+		_, dropped := e.Retention().DropScope(ctx, planned(t, e, "mail"))
 		return errors.Join(err, dropped, tx.Put([]byte("k"), []byte("v")))
 	})
 	if !errors.Is(err, engine.ErrWeekDropped) {
@@ -309,7 +312,7 @@ func TestWindowsInADroppedScope(t *testing.T) {
 	ev := windowed("a", 10*24*time.Hour)
 	ev.Scope, ev.Time = "mail", time.Time{}
 	mustExpect(t, e, []engine.Event{ev}, engine.Claimed)
-	if _, err := e.DropScope(ctx, planned(t, e, "mail")); err != nil {
+	if _, err := e.Retention().DropScope(ctx, planned(t, e, "mail")); err != nil {
 		t.Fatal(err)
 	}
 	mustExpect(t, e, []engine.Event{ev}, engine.TooOld)
@@ -325,7 +328,7 @@ func TestScopesOfPodsAreDroppedOneByOne(t *testing.T) {
 		ev := named("id", fmt.Sprint("pod-", pod), "t", 0)
 		mustExpect(t, e, []engine.Event{ev}, engine.Claimed)
 		if pod >= 5 {
-			if _, err := e.DropScope(ctx, planned(t, e, fmt.Sprint("pod-", pod-5))); err != nil {
+			if _, err := e.Retention().DropScope(ctx, planned(t, e, fmt.Sprint("pod-", pod-5))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -352,10 +355,10 @@ func TestNameOfADroppedScopeInAStoreOfAnOlderFormat(t *testing.T) {
 	}
 	e = open(t, forgetUses(t, reopened(t, m)), engine.Options{Clock: c.now})
 	plan := planned(t, e, "mail")
-	if _, err := e.DropScope(ctx, plan); err != nil || plan.FreesName {
+	if _, err := e.Retention().DropScope(ctx, plan); err != nil || plan.FreesName {
 		t.Errorf("%+v, %v", plan, err)
 	}
-	rec, found, err := e.Lookup(ctx, other.Scope, other.ID, other.Time)
+	rec, found, err := e.Admin().Lookup(ctx, other.Scope, other.ID, other.Time)
 	if err != nil || !found || rec.Origin.Topic != "mail" {
 		t.Errorf("%+v %v %v", rec, found, err)
 	}
@@ -391,7 +394,7 @@ func TestNumberOfAScopeIsKeptWhileItsClaimsAreCounted(t *testing.T) {
 		t.Fatal(source)
 	}
 	receive(t, counting)
-	r, err := e.DropAllExpired(ctx)
+	r, err := e.Retention().DropAllExpired(ctx)
 	if err != nil || r.Scopes["mail"] != weekOf(t, weeksLater(-1)) {
 		t.Fatal(r, err)
 	}
@@ -404,7 +407,7 @@ func TestNumberOfAScopeIsKeptWhileItsClaimsAreCounted(t *testing.T) {
 		t.Errorf("%+v, %v", infos, err)
 	}
 	verifyClean(t, e, 21)
-	if _, err := e.DropExpired(ctx); err != nil { // now it is freed
+	if _, err := e.Retention().DropExpired(ctx); err != nil { // now it is freed
 		t.Fatal(err)
 	}
 	if got := stats(t, e).Names; got != 4 { // billing, next and two topics
@@ -419,17 +422,17 @@ func TestIncompletePlanIsRejected(t *testing.T) {
 	mustExpect(t, e, []engine.Event{ev}, engine.Claimed)
 	plan := planned(t, e, "a")
 	plan.Oldest = 0
-	if _, err := e.DropScope(ctx, plan); !errors.Is(err, engine.ErrPlanOutdated) {
+	if _, err := e.Retention().DropScope(ctx, plan); !errors.Is(err, engine.ErrPlanOutdated) {
 		t.Errorf("a plan without its oldest week: %v", err)
 	}
-	if _, err := e.DropScope(ctx, engine.ScopeDropPlan{Scope: "a"}); !errors.Is(err, engine.ErrPlanOutdated) {
+	if _, err := e.Retention().DropScope(ctx, engine.ScopeDropPlan{Scope: "a"}); !errors.Is(err, engine.ErrPlanOutdated) {
 		t.Errorf("a plan of nothing: %v", err)
 	}
 	next := named("x", "a", "t", -2)
 	mustExpect(t, e, []engine.Event{next}, engine.Claimed)
 	plan = planned(t, e, "a")
 	plan.Weeks[0].Week++
-	if _, err := e.DropScope(ctx, plan); !errors.Is(err, engine.ErrPlanOutdated) {
+	if _, err := e.Retention().DropScope(ctx, plan); !errors.Is(err, engine.ErrPlanOutdated) {
 		t.Errorf("a plan with another week of as many claims: %v", err)
 	}
 	mustExpect(t, e, []engine.Event{ev, next}, engine.Duplicate)
@@ -439,11 +442,11 @@ func TestIncompletePlanIsRejected(t *testing.T) {
 	e, m := openMem(t, opt)
 	ev.Time = last
 	mustExpect(t, e, []engine.Event{ev}, engine.Claimed)
-	plan, err := e.PlanScopeDrop(ctx, "a")
+	plan, err := e.Retention().PlanScopeDrop(ctx, "a")
 	if !errors.As(err, new(*engine.ArgumentError)) {
 		t.Errorf("a plan of the last possible week: %v", err)
 	}
-	if _, err := e.DropScope(ctx, plan); !errors.Is(err, engine.ErrPlanOutdated) {
+	if _, err := e.Retention().DropScope(ctx, plan); !errors.Is(err, engine.ErrPlanOutdated) {
 		t.Errorf("a plan that was rejected: %v", err)
 	}
 	open(t, m.CrashClone(0), opt)

@@ -1,21 +1,52 @@
 package engine
 
+import (
+	"context"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+)
+
 // An Engine decides which caller may handle an event. It is safe for concurrent use. Open makes
 // one, and Close ends it.
 type Engine struct {
-	// Each part refers to the parts that it needs, and to none that needs it. The exported methods
-	// of embedded parts are methods of the Engine.
-	core
-	kept
-	finder
-	queue
-	transactor
-	retention
-	admin
+	// Each part refers to the parts that it needs, and to none that needs it.
+	core       core
+	kept       kept
+	finder     finder
+	queue      queue
+	transactor transactor
+	retention  Retention
+	admin      Admin
 
 	decider   decider
 	committer committer
 	scanner   scanner
 	snaps     snapshots
 	holds     holds
+}
+
+// Err returns nil while the engine works, and an error that wraps ErrStopped and the cause once its
+// store has failed.
+func (e *Engine) Err() error { return e.core.Err() }
+
+// Identity returns the identity of the store.
+func (e *Engine) Identity() storage.Identity { return e.core.Identity() }
+
+// Own begins an ownership, until release is called. Owners of the same space share what they own; they
+// change it as Tx.As of their space.
+func (e *Engine) Own(o Ownership) (release func()) { return e.core.ownerships.Own(o) }
+
+// Retention returns the part of the engine that drops weeks and scopes. It is safe for concurrent
+// use, as the engine is, and ends with it.
+func (e *Engine) Retention() *Retention { return &e.retention }
+
+// Admin returns the part of the engine that operators use: it looks claims up, forgets them, lists
+// weeks and offsets, verifies the store and backs it up. It is safe for concurrent use, as the engine
+// is, and ends with it.
+func (e *Engine) Admin() *Admin { return &e.admin }
+
+// Weeks lists the retained weeks with claims, oldest first. While the counts are being rebuilt, it
+// returns ErrRebuilding.
+func (e *Engine) Weeks(ctx context.Context) ([]WeekInfo, error) {
+	return e.admin.weeks(ctx)
 }

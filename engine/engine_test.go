@@ -196,14 +196,14 @@ func TestTransactionCommitsAllOrNothing(t *testing.T) {
 	if err := work(boom); !errors.Is(err, boom) {
 		t.Fatal(err)
 	}
-	if _, found, err := e.Offset(ctx, pos); found || err != nil {
+	if _, found, err := e.Admin().Offset(ctx, pos); found || err != nil {
 		t.Fatal("offset of a failed transaction", found, err)
 	}
 	if err := work(nil); err != nil {
 		t.Fatal(err)
 	}
 	wantVerdict(t, claim(t, e, event("a")), engine.Duplicate)
-	if o, found, err := e.Offset(ctx, pos); !found || err != nil || o.Next != 8 {
+	if o, found, err := e.Admin().Offset(ctx, pos); !found || err != nil || o.Next != 8 {
 		t.Fatal(o, found, err)
 	}
 }
@@ -232,7 +232,7 @@ func TestReopenFindsClaims(t *testing.T) {
 						t.Fatalf("%d: %v", i, r.Verdict)
 					}
 				}
-				if rep, err := e.Verify(ctx); err != nil || rep.Total != 0 || int(rep.Claims) != n {
+				if rep, err := e.Admin().Verify(ctx); err != nil || rep.Total != 0 || int(rep.Claims) != n {
 					t.Fatalf("verify: %+v %v", rep, err)
 				}
 			}

@@ -11,7 +11,7 @@ import (
 // is returned only when it would survive a power failure, so that it is never undone. Get waits for
 // that, at most until ctx ends; it does not wait for open transactions.
 func (e *Engine) Get(ctx context.Context, key []byte) (value []byte, found bool, err error) {
-	return e.applicationKeys().Get(ctx, key)
+	return SpaceKeys{&e.core, applicationSpace}.Get(ctx, key)
 }
 
 // Scan returns an iterator over the application's durable keys in a range, in the order of their
@@ -24,7 +24,7 @@ func (e *Engine) Get(ctx context.Context, key []byte) (value []byte, found bool,
 // the store fails. Nothing is held between pages: the loop may use the engine, and may take as long
 // as it likes. It may be run again.
 func (e *Engine) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error] {
-	return e.applicationKeys().Scan(ctx, r)
+	return SpaceKeys{&e.core, applicationSpace}.Scan(ctx, r)
 }
 
 // SpaceKeys are the durable keys of one key space. Engine.Get and Engine.Scan are the same methods on
@@ -33,8 +33,6 @@ type SpaceKeys struct {
 	e      *core
 	prefix []byte // of its state keys
 }
-
-func (e *Engine) applicationKeys() SpaceKeys { return SpaceKeys{&e.core, applicationSpace} }
 
 // In returns the keys of a space that a package of this module owns. Applications have no space.
 func (e *Engine) In(space Space) SpaceKeys {

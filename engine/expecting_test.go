@@ -100,7 +100,7 @@ func TestBeforeTurn(t *testing.T) {
 			wantVerdict(t, claim(t, e, events[i]), engine.Claimed)
 		}
 	}
-	if found, err := e.Forget(ctx, events[0].Scope, events[0].ID, events[0].Time); !found || err != nil {
+	if found, err := e.Admin().Forget(ctx, events[0].Scope, events[0].ID, events[0].Time); !found || err != nil {
 		t.Fatal(found, err)
 	}
 	events = append(events, engine.Event{ID: []byte("window"), Window: time.Hour})

@@ -23,25 +23,25 @@ import (
 //
 // ErrLimit means that scopes of Options.ScopeRetention keep their weeks, because too many others
 // were dropped (limits.ScopeRetentions); the rest was done.
-func (t *retention) DropExpired(ctx context.Context) (DropReport, error) {
-	return t.dropExpired(ctx, t.opt.MaxWeeksPerRun, false)
+func (t *Retention) DropExpired(ctx context.Context) (DropReport, error) {
+	return t.dropExpired(ctx, t.core.opt.MaxWeeksPerRun, false)
 }
 
 // DropAllExpired drops all weeks that are past retention by the clock and not held, without the
 // bounds of DropExpired. It trusts the clock: check the clock before you call it.
-func (t *retention) DropAllExpired(ctx context.Context) (DropReport, error) {
+func (t *Retention) DropAllExpired(ctx context.Context) (DropReport, error) {
 	return t.dropExpired(ctx, int(weekbucket.Max), true)
 }
 
-func (t *retention) dropExpired(ctx context.Context, most int, forced bool) (DropReport, error) {
+func (t *Retention) dropExpired(ctx context.Context, most int, forced bool) (DropReport, error) {
 	if t.keepsAll() {
-		return DropReport{Oldest: t.OldestWeek()}, nil
+		return DropReport{Oldest: t.finder.kept.oldestWeek()}, nil
 	}
 	var stored []storage.Bucket
-	if !t.screen.trusted.Load() { // the counts are incomplete
+	if !t.finder.screen.trusted.Load() { // the counts are incomplete
 		var err error
 		if stored, err = t.buckets(ctx, func(storage.Bucket) bool { return true }); err != nil {
-			return DropReport{Oldest: t.OldestWeek()}, err
+			return DropReport{Oldest: t.finder.kept.oldestWeek()}, err
 		}
 	}
 	x := expiry{most: most}
@@ -51,7 +51,7 @@ func (t *retention) dropExpired(ctx context.Context, most int, forced bool) (Dro
 		return until, heldBy, nil
 	}
 	report, err := t.drop(ctx, scopes, func() (week weekbucket.Week, heldBy string, err error) {
-		if x.this, err = weekbucket.Of(t.now()); err != nil {
+		if x.this, err = weekbucket.Of(t.core.now()); err != nil {
 			return 0, "", fmt.Errorf("hapax: the clock: %w", err)
 		}
 		x.hold, x.held = t.holds.lowest()
@@ -59,7 +59,7 @@ func (t *retention) dropExpired(ctx context.Context, most int, forced bool) (Dro
 		if forced {
 			x.weeks.last = weekbucket.Max
 		}
-		week, heldBy = x.until(t.decideOld, t.opt.RetentionWeeks, x.weeks.first)
+		week, heldBy = x.until(t.finder.kept.decideOld, t.core.opt.RetentionWeeks, x.weeks.first)
 		return week, heldBy, nil
 	})
 	report.Behind = x.behind
@@ -70,8 +70,8 @@ func (t *retention) dropExpired(ctx context.Context, most int, forced bool) (Dro
 }
 
 // keepsAll reports whether nothing expires.
-func (t *retention) keepsAll() bool {
-	return t.opt.RetentionWeeks == KeepAll && len(t.opt.ScopeRetention) == 0
+func (t *Retention) keepsAll() bool {
+	return t.core.opt.RetentionWeeks == KeepAll && len(t.core.opt.ScopeRetention) == 0
 }
 
 // An expiry decides in the committer which weeks one run drops.
@@ -104,14 +104,14 @@ func (x *expiry) until(oldest weekbucket.Week, retention int, first weekbucket.W
 //
 // A claim in it whose window (Event.Window) has not ended is dropped too. Its event is TooOld if it
 // has a time; without a time it belongs to the current week, and is Claimed again.
-func (t *retention) DropWeek(ctx context.Context, week weekbucket.Week) (DropReport, error) {
+func (t *Retention) DropWeek(ctx context.Context, week weekbucket.Week) (DropReport, error) {
 	return t.drop(ctx, nil, func() (weekbucket.Week, string, error) {
-		if !t.screen.trusted.Load() {
+		if !t.finder.screen.trusted.Load() {
 			return 0, "", ErrRebuilding
 		}
-		first, some := t.screen.firstWeek()
-		if week == weekbucket.Max || week != t.decideOld && (!some || week != first) {
-			return 0, "", fmt.Errorf("%w: %s is not it (weeks are kept from %s, the first that holds claims is %s)", ErrNotOldestWeek, week, t.decideOld, first)
+		first, some := t.finder.screen.firstWeek()
+		if week == weekbucket.Max || week != t.finder.kept.decideOld && (!some || week != first) {
+			return 0, "", fmt.Errorf("%w: %s is not it (weeks are kept from %s, the first that holds claims is %s)", ErrNotOldestWeek, week, t.finder.kept.decideOld, first)
 		}
 		if hold, ok := t.holds.lowest(); ok && hold.week() <= week {
 			return 0, "", fmt.Errorf("%w: hold %q keeps %s and later weeks", ErrHeld, hold.Name, hold.week())
@@ -123,12 +123,12 @@ func (t *retention) DropWeek(ctx context.Context, week weekbucket.Week) (DropRep
 // expiredOfScopes returns the oldest weeks to be retained of the scopes with a retention of their
 // own whose marks are to be raised, and how many of them cannot have a mark. Only the committer
 // calls it.
-func (t *retention) expiredOfScopes(x *expiry) (until map[string]weekbucket.Week, unmarked int, heldBy string) {
+func (t *Retention) expiredOfScopes(x *expiry) (until map[string]weekbucket.Week, unmarked int, heldBy string) {
 	until = make(map[string]weekbucket.Week)
-	room := limits.ScopeRetentions - len(t.floors.decided)
-	for scope, weeks := range t.opt.ScopeRetention {
-		oldest, first := t.decidedOldest(scope), weekbucket.Min
-		if number, known := t.names.number(scope); known {
+	room := limits.ScopeRetentions - len(t.finder.kept.floors.decided)
+	for scope, weeks := range t.core.opt.ScopeRetention {
+		oldest, first := t.finder.kept.decidedOldest(scope), weekbucket.Min
+		if number, known := t.finder.names.number(scope); known {
 			first = x.weeks.firsts[number]
 		}
 		week, by := x.until(oldest, weeks, first)
@@ -136,7 +136,7 @@ func (t *retention) expiredOfScopes(x *expiry) (until map[string]weekbucket.Week
 		if week <= oldest {
 			continue
 		}
-		if _, marked := t.floors.decided[scope]; !marked {
+		if _, marked := t.finder.kept.floors.decided[scope]; !marked {
 			if room == 0 {
 				unmarked++
 				continue
@@ -157,7 +157,7 @@ type claimWeeks struct {
 
 // claimWeeks returns the weeks of all counted claims and of the given buckets. Only the committer
 // calls it.
-func (t *retention) claimWeeks(stored []storage.Bucket, this weekbucket.Week) claimWeeks {
+func (t *Retention) claimWeeks(stored []storage.Bucket, this weekbucket.Week) claimWeeks {
 	w := claimWeeks{first: weekbucket.Max, firsts: make(map[uint64]weekbucket.Week)}
 	add := func(ref bucketRef) {
 		w.first = min(w.first, ref.week)
@@ -168,13 +168,13 @@ func (t *retention) claimWeeks(stored []storage.Bucket, this weekbucket.Week) cl
 			w.last = max(w.last, ref.week)
 		}
 	}
-	for ref, c := range t.screen.counts {
+	for ref, c := range t.finder.screen.counts {
 		if c.some() {
 			add(ref)
 		}
 	}
 	for _, b := range stored {
-		if number, known := t.names.number(b.Scope); known && b.Week >= t.decidedOldest(b.Scope) {
+		if number, known := t.finder.names.number(b.Scope); known && b.Week >= t.finder.kept.decidedOldest(b.Scope) {
 			add(bucketRef{number, b.Week})
 		}
 	}

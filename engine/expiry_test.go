@@ -175,7 +175,7 @@ func TestARedeliveryAfterMondayIsADuplicate(t *testing.T) {
 				e, _ := openMem(t, engine.Options{Clock: now.now, RetentionWeeks: 4})
 				wantVerdict(t, claim(t, e, arriving("a", c.window)), engine.Claimed)
 				now.set(c.again)
-				if _, err := e.DropExpired(ctx); err != nil { // never drops what a window needs
+				if _, err := e.Retention().DropExpired(ctx); err != nil { // never drops what a window needs
 					t.Fatal(err)
 				}
 				if !inTx {
@@ -245,7 +245,7 @@ func TestAnExpiredClaimIsNotReplacedNextToALiveOneInANearWeek(t *testing.T) {
 	if !errors.Is(err, engine.ErrConflict) {
 		t.Errorf("next to a claim that was made meanwhile: %v", err)
 	}
-	if _, err := e.Forget(ctx, exact.Scope, exact.ID, exact.Time); err != nil {
+	if _, err := e.Admin().Forget(ctx, exact.Scope, exact.ID, exact.Time); err != nil {
 		t.Fatal(err)
 	}
 	update(t, e, func(tx *engine.Tx) {
@@ -371,7 +371,7 @@ func TestAWindowEndsWithItsWeekIfThatIsDroppedOnRequest(t *testing.T) {
 	mustExpect(t, e, []engine.Event{arriving("a", window), windowed("b", window)}, engine.Claimed)
 	c.set(weeksLater(1))
 	mustExpect(t, e, []engine.Event{arriving("a", window), windowed("b", window)}, engine.Duplicate)
-	if _, err := e.DropWeek(ctx, weekOf(t, noon)); err != nil {
+	if _, err := e.Retention().DropWeek(ctx, weekOf(t, noon)); err != nil {
 		t.Fatal(err)
 	}
 	mustExpect(t, e, []engine.Event{windowed("b", window)}, engine.TooOld)

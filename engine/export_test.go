@@ -51,13 +51,13 @@ func (e *Engine) ForgetFilter(w weekbucket.Week) { e.setFilter(w, bloom.New(bloo
 func (e *Engine) LoseFilter(w weekbucket.Week) { e.setFilter(w, nil) }
 
 func (e *Engine) setFilter(w weekbucket.Week, f *bloom.Filter) {
-	e.screen.making.Lock()
-	defer e.screen.making.Unlock()
-	filters := maps.Clone(*e.screen.filters.Load())
+	e.finder.screen.making.Lock()
+	defer e.finder.screen.making.Unlock()
+	filters := maps.Clone(*e.finder.screen.filters.Load())
 	if filters[w] = f; f == nil {
 		delete(filters, w)
 	}
-	e.screen.filters.Store(&filters)
+	e.finder.screen.filters.Store(&filters)
 }
 
 // AwaitBehind waits until the background work that has begun is done. Use it for an engine that
@@ -67,7 +67,7 @@ func (e *Engine) AwaitBehind(t testing.TB) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		e.behind.Wait()
+		e.core.behind.Wait()
 	}()
 	select {
 	case <-done:
@@ -140,7 +140,7 @@ func (e *Engine) taken(n int) bool {
 			waits = waits || strings.Contains(state, "[sync.Cond.Wait")
 		}
 	}
-	return n <= 0 && (waits || len(e.requests) == 0)
+	return n <= 0 && (waits || len(e.queue.requests) == 0)
 }
 
 // SnapshotRunning reports whether a snapshot is being written: no other one begins until it is
@@ -161,42 +161,42 @@ func (e *Engine) Snapshots() [2]uint64 {
 
 // RecentWriteBytes returns the counted memory of recent writes.
 func (e *Engine) RecentWriteBytes() int {
-	e.tx.mu.Lock()
-	defer e.tx.mu.Unlock()
-	return e.tx.written.bytes
+	e.transactor.tx.mu.Lock()
+	defer e.transactor.tx.mu.Unlock()
+	return e.transactor.tx.written.bytes
 }
 
 // ForgetSums empties the cache of sums, as if other keys had displaced them.
 func (e *Engine) ForgetSums() {
-	e.sums.mu.Lock()
-	defer e.sums.mu.Unlock()
-	e.sums.lru.Purge()
+	e.transactor.sums.mu.Lock()
+	defer e.transactor.sums.mu.Unlock()
+	e.transactor.sums.lru.Purge()
 }
 
 // SumBytes returns the memory that the cache of sums accounts for.
 func (e *Engine) SumBytes() int {
-	e.sums.mu.Lock()
-	defer e.sums.mu.Unlock()
-	return e.sums.bytes
+	e.transactor.sums.mu.Lock()
+	defer e.transactor.sums.mu.Unlock()
+	return e.transactor.sums.bytes
 }
 
 // Reservations returns how many claims open transactions hold.
 func (e *Engine) Reservations() int {
-	e.tx.mu.Lock()
-	defer e.tx.mu.Unlock()
-	return e.tx.claims.n
+	e.transactor.tx.mu.Lock()
+	defer e.transactor.tx.mu.Unlock()
+	return e.transactor.tx.claims.n
 }
 
 // Prepare prepares an at-most-once claim on an event, as TryClaim does before it is handed over.
 // decide hands it over and returns the verdict.
 func (e *Engine) Prepare(t testing.TB, ev Event) (decide func() Result) {
 	t.Helper()
-	r, results := e.spares.newOwn(), make([]Result, 1)
-	if err := e.prepare(r, []Event{ev}, results); err != nil || r.open == 0 {
+	r, results := e.queue.spares.newOwn(), make([]Result, 1)
+	if err := e.finder.prepare(r, []Event{ev}, results); err != nil || r.open == 0 {
 		t.Fatalf("the event is not for the committer to decide: %v, %v", results[0], err)
 	}
 	return func() Result {
-		if err := e.submit(t.Context(), r); err != nil {
+		if err := e.queue.submit(t.Context(), r); err != nil {
 			t.Error(err)
 		}
 		return results[0]

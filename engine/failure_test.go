@@ -87,19 +87,19 @@ func (w *witness) work(t *testing.T, e *engine.Engine) {
 	w.note(err, func() { w.balance = "7"; w.claimed["tx"] = true })
 	w.note(e.SetHold(ctx, "h", noon), func() {})
 	w.forgotten["own00"] = true
-	_, err = e.Forget(ctx, "billing", []byte("own00"), noon)
+	_, err = e.Admin().Forget(ctx, "billing", []byte("own00"), noon)
 	w.note(err, func() { delete(w.claimed, "own00") })
-	_, _, err = e.Lookup(ctx, "billing", []byte("tx"), noon)
+	_, _, err = e.Admin().Lookup(ctx, "billing", []byte("tx"), noon)
 	w.note(err, func() {})
 	_, err = e.Weeks(ctx)
 	w.note(err, func() {})
 	w.dropping = true
-	_, err = e.DropWeek(ctx, e.OldestWeek())
+	_, err = e.Retention().DropWeek(ctx, e.Retention().OldestWeek())
 	w.note(err, func() { w.oldest = true })
-	w.note(e.Reclaimed(ctx), func() {})
-	_, err = e.Verify(ctx)
+	w.note(e.Retention().Reclaimed(ctx), func() {})
+	_, err = e.Admin().Verify(ctx)
 	w.note(err, func() {})
-	w.note(e.Backup(ctx, "backup"), func() {})
+	w.note(e.Admin().Backup(ctx, "backup"), func() {})
 	_, err = e.Stats()
 	w.note(err, func() {})
 	own(event("last"))
@@ -130,7 +130,7 @@ func (w *witness) check(t *testing.T, m *storetest.Mem) {
 		s, err := e.Stats()
 		return err != nil || !s.FilterRebuilding
 	})
-	if r, err := e.Verify(ctx); err != nil || r.Total != 0 {
+	if r, err := e.Admin().Verify(ctx); err != nil || r.Total != 0 {
 		t.Errorf("verifying: %+v, %v", r, err)
 	}
 	if err := e.Close(); err != nil {

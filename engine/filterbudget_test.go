@@ -136,14 +136,14 @@ func TestDroppedWeeksMakeRoomForAFullFilter(t *testing.T) {
 		t.Fatalf("%+v", s)
 	}
 	c.set(weeksLater(1))
-	if r, err := e.DropAllExpired(ctx); err != nil || r.Weeks != 1 {
+	if r, err := e.Retention().DropAllExpired(ctx); err != nil || r.Weeks != 1 {
 		t.Fatal(r, err)
 	}
 	if s := stats(t, e); s.FiltersSaturated != 1 || s.FiltersEvicted != 0 {
 		t.Fatalf("an evicted filter stays when its week is dropped: %+v", s)
 	}
 	c.set(weeksLater(2))
-	if r, err := e.DropAllExpired(ctx); err != nil || r.Weeks != 1 {
+	if r, err := e.Retention().DropAllExpired(ctx); err != nil || r.Weeks != 1 {
 		t.Fatal(r, err)
 	}
 	claimMany(t, e, 1, 4, 5000, engine.Claimed)
@@ -311,7 +311,7 @@ func TestCrashAtAnyMomentAroundAnEvictionLosesNothing(t *testing.T) {
 		if err := expect(e, c.known, engine.Duplicate); err != nil {
 			t.Fatalf("crash at %s: %v", c.at, err)
 		}
-		if r, err := e.Verify(ctx); err != nil || r.Total != 0 || int(r.Claims) < len(c.known) {
+		if r, err := e.Admin().Verify(ctx); err != nil || r.Total != 0 || int(r.Claims) < len(c.known) {
 			t.Fatalf("crash at %s: %+v %v", c.at, r, err)
 		}
 		mustClose(t, e)

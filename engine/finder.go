@@ -9,8 +9,8 @@ import (
 
 // A finder finds claims: in the filters, the cache and the store.
 type finder struct {
-	*core
-	*kept
+	core   *core
+	kept   *kept
 	names  *names
 	screen *screen
 	recent *recent
@@ -28,16 +28,16 @@ func checkEvent(o *Options, ev *Event, now time.Time) (weekbucket.Week, error) {
 // newCandidate checks an event, and makes c, which is zero, its candidate; false means that its
 // result is already final.
 func (f *finder) newCandidate(r *claimSet, c *candidate, ev *Event, res *Result, now time.Time) bool {
-	week, err := checkEvent(&f.opt, ev, now)
+	week, err := checkEvent(&f.core.opt, ev, now)
 	if err != nil {
 		*res = Result{Verdict: Failed, Err: err}
 		return false
 	}
-	if ev.when(now).Sub(now) > f.opt.AllowedSkew {
+	if ev.when(now).Sub(now) > f.core.opt.AllowedSkew {
 		*res = Result{Verdict: TooNew}
 		return false
 	}
-	if week < f.oldestOf(ev.Scope) {
+	if week < f.kept.oldestOf(ev.Scope) {
 		*res = Result{Verdict: TooOld}
 		return false
 	}
@@ -48,10 +48,10 @@ func (f *finder) newCandidate(r *claimSet, c *candidate, ev *Event, res *Result,
 // fillCandidate makes c, which is zero, the candidate of an event that was checked, in its week.
 func (f *finder) fillCandidate(c *candidate, r *claimSet, ev *Event, week weekbucket.Week, now time.Time) {
 	c.scope, c.seen, c.sent, c.fingerprint = ev.Scope, now, ev.sent(), ev.Fingerprint
-	c.week, c.keyAt = week, len(r.arena)
+	c.place.week, c.place.keyAt = week, len(r.arena)
 	r.arena = storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(r.arena, ev.ID)
-	c.keyEnd = len(r.arena)
-	c.hash = f.hash(r.key(&c.place))
+	c.place.keyEnd = len(r.arena)
+	c.place.hash = f.core.hash(r.key(&c.place))
 }
 
 // known looks a claim up: filter, then cache, then store. It finds claims that are visible, not
@@ -62,7 +62,7 @@ func (f *finder) known(r *claimSet, p *place) (Record, bool, error) {
 		return Record{}, false, nil
 	}
 	if rec, ok := f.recent.get(p.hash, key); ok {
-		f.counters.cacheHits.Add(1)
+		f.core.counters.cacheHits.Add(1)
 		return rec, true, nil
 	}
 	if !r.looked {
@@ -72,7 +72,7 @@ func (f *finder) known(r *claimSet, p *place) (Record, bool, error) {
 	if err != nil || !found {
 		return Record{}, false, err
 	}
-	if !f.left.has(key) {
+	if !f.core.left.has(key) {
 		r.found = append(r.found, foundClaim{p.keyAt, p.keyEnd, p.hash, rec})
 	}
 	return rec, true, nil
@@ -85,20 +85,20 @@ func (f *finder) read(key []byte) (Record, bool, error) { return f.readKept(key,
 // readKept is read for every other goroutine. A claim in a week that is dropped meanwhile is not
 // found: the numbers in its record may already belong to other names.
 func (f *finder) readKept(key []byte, week weekbucket.Week) (Record, bool, error) {
-	f.counters.storeReads.Add(1)
-	b, found, err := f.store.Claim(key)
+	f.core.counters.storeReads.Add(1)
+	b, found, err := f.core.store.Claim(key)
 	if err != nil {
-		return Record{}, false, f.stop(err)
+		return Record{}, false, f.core.stop(err)
 	}
 	if !found {
 		return Record{}, false, nil
 	}
 	rec, err := f.parse(b)
-	if week < f.OldestWeek() {
+	if week < f.kept.oldestWeek() {
 		return Record{}, false, nil
 	}
 	if err != nil {
-		return Record{}, false, f.stop(err)
+		return Record{}, false, f.core.stop(err)
 	}
 	return rec, true, nil
 }

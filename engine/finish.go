@@ -57,21 +57,21 @@ func (e *Engine) changeLeased(ctx context.Context, l *Lease, apply func(*Record,
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := e.enter(); err != nil {
+	if err := e.core.enter(); err != nil {
 		return err
 	}
-	defer e.leave()
-	r := e.spares.newOwn()
-	c, err := e.leased(&r.claimSet, l)
+	defer e.core.leave()
+	r := e.queue.spares.newOwn()
+	c, err := e.finder.leased(&r.set, l)
 	if err == nil {
 		c.change.apply = apply
-		r.claims = append(r.claims, c)
-		err = e.submit(ctx, r)
+		r.set.claims = append(r.set.claims, c)
+		err = e.queue.submit(ctx, r)
 	}
 	if errors.Is(err, errLeft) { // the committer may refer to r
 		return fmt.Errorf("%w; %w", err, ErrOutcomeUnknown)
 	}
-	e.spares.freeOwn(r)
+	e.queue.spares.freeOwn(r)
 	if err == nil {
 		err = c.change.err
 	}
@@ -90,11 +90,11 @@ func (tx *Tx) Finish(l *Lease, data []byte) error {
 	if err := cmp.Or(checkData(data), tx.req.checkSize(len(data))); err != nil {
 		return err
 	}
-	i, err := tx.judge.holdLeased(l)
+	i, err := tx.judge.txFinder.holdLeased(l)
 	if err != nil {
 		return err
 	}
-	tx.req.alter(i, func(r *Record) { r.end(Done, string(data)) })
+	tx.req.claims.alter(i, func(r *Record) { r.end(Done, string(data)) })
 	return nil
 }
 
@@ -110,12 +110,12 @@ func (tx *Tx) SetData(ev Event, data []byte) error {
 	if err := cmp.Or(checkData(data), tx.req.checkSize(len(data))); err != nil {
 		return err
 	}
-	ev.Scope = tx.e.opt.scope(ev.Scope)
-	i, err := tx.judge.claimOf(&ev)
+	ev.Scope = tx.e.core.opt.scope(ev.Scope)
+	i, err := tx.judge.txFinder.claimOf(&ev)
 	if err != nil {
 		return err
 	}
-	tx.req.alter(i, func(r *Record) {
+	tx.req.claims.alter(i, func(r *Record) {
 		if r.State == Leased {
 			r.end(Done, "")
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 // A floor is the oldest retained week of one scope, if it is later than the engine's, because the
-// scope has a shorter retention (Options.ScopeRetention) or was dropped (Engine.DropScope). Like
+// scope has a shorter retention (Options.ScopeRetention) or was dropped (Retention.DropScope). Like
 // the engine's oldest week, it only increases, is durable before a claim is removed, and decides
 // which events are TooOld. Floors that the engine's oldest week has reached are removed.
 //

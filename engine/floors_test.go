@@ -27,7 +27,7 @@ func wantOfScopes(t *testing.T, e *engine.Engine, events []engine.Event, mailFro
 	t.Helper()
 	for _, ev := range events {
 		want := engine.Duplicate
-		if ev.Scope == "mail" && weekOf(t, ev.Time) < mailFrom || weekOf(t, ev.Time) < e.OldestWeek() {
+		if ev.Scope == "mail" && weekOf(t, ev.Time) < mailFrom || weekOf(t, ev.Time) < e.Retention().OldestWeek() {
 			want = engine.TooOld
 		}
 		if err := expect(e, []engine.Event{ev}, want); err != nil {
@@ -41,7 +41,7 @@ func TestAScopeMayBeRetainedForLessThanTheOthers(t *testing.T) {
 	e, m, c := openAt(t, short(nil))
 	events := inWeeks(-4, 0, 10)
 	mustExpect(t, e, events, engine.Claimed)
-	r, err := e.DropExpired(ctx)
+	r, err := e.Retention().DropExpired(ctx)
 	wantDrop(t, r, err, 0, 2, "")
 	if want := map[string]weekbucket.Week{"mail": weekOf(t, weeksLater(-2))}; !maps.Equal(r.Scopes, want) {
 		t.Errorf("scopes %v, want %v", r.Scopes, want)
@@ -59,13 +59,13 @@ func TestAScopeMayBeRetainedForLessThanTheOthers(t *testing.T) {
 			t.Errorf("%v is still there", b)
 		}
 	}
-	if r, err := e.Verify(ctx); err != nil || r.Total != 0 {
+	if r, err := e.Admin().Verify(ctx); err != nil || r.Total != 0 {
 		t.Errorf("verify: %+v, %v", r, err)
 	}
 
 	c.set(weeksLater(3)) // the others reach it: the mark is removed
 	for range 3 {
-		if _, err := e.DropExpired(ctx); err != nil {
+		if _, err := e.Retention().DropExpired(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -73,7 +73,7 @@ func TestAScopeMayBeRetainedForLessThanTheOthers(t *testing.T) {
 	c.set(weeksLater(5))
 	mustExpect(t, e, inWeeks(1, 4, 10), engine.Claimed)
 	for range 3 {
-		if _, err := e.DropExpired(ctx); err != nil {
+		if _, err := e.Retention().DropExpired(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -89,7 +89,7 @@ func TestAScopeMayBeRetainedForLessThanTheOthers(t *testing.T) {
 	}
 	c.set(weeksLater(20))
 	e = open(t, again, engine.Options{RetentionWeeks: 4, Clock: c.now})
-	if _, err := e.DropAllExpired(ctx); err != nil {
+	if _, err := e.Retention().DropAllExpired(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if _, found, err := again.State([]byte("fmail")); err != nil || found {
@@ -118,7 +118,7 @@ func TestDroppedWeeksOfAScopeAreNotListed(t *testing.T) {
 	o := short(nil)
 	e, m, c := openAt(t, o)
 	mustExpect(t, e, inWeeks(-4, 0, 10), engine.Claimed)
-	if _, err := e.DropExpired(ctx); err != nil {
+	if _, err := e.Retention().DropExpired(ctx); err != nil {
 		t.Fatal(err)
 	}
 	crashed := m.CrashClone(0)
@@ -164,11 +164,11 @@ func TestWeeksOfScopesThatAreLeftToLaterRunsAreReported(t *testing.T) {
 		mustExpect(t, e, []engine.Event{named("a", "mail", "t", week), named("a", "audit", "t", week)}, engine.Claimed)
 	}
 	for _, behind := range []int{12, 10} { // of the 14 expired weeks of mail
-		if r, err := e.DropExpired(ctx); err != nil || r.Behind != behind {
+		if r, err := e.Retention().DropExpired(ctx); err != nil || r.Behind != behind {
 			t.Errorf("%+v, %v; want %d weeks to be left", r, err, behind)
 		}
 	}
-	if r, err := e.DropAllExpired(ctx); err != nil || r.Behind != 0 {
+	if r, err := e.Retention().DropAllExpired(ctx); err != nil || r.Behind != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -180,7 +180,7 @@ func TestHoldsKeepTheWeeksOfScopesToo(t *testing.T) {
 	if err := e.SetHold(ctx, "lag", weeksLater(-3)); err != nil {
 		t.Fatal(err)
 	}
-	r, err := e.DropExpired(ctx)
+	r, err := e.Retention().DropExpired(ctx)
 	if err != nil || r.Scopes["mail"] != weekOf(t, weeksLater(-3)) || r.HeldBy != "lag" {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -198,7 +198,7 @@ func TestTransactionThatClaimedInADroppedWeekOfItsScopeFailsWhole(t *testing.T) 
 		if res, err := tx.TryClaim(ev); err != nil || res.Verdict != engine.Claimed {
 			t.Errorf("%v, %v", res, err)
 		}
-		_, err := e.DropExpired(ctx)
+		_, err := e.Retention().DropExpired(ctx)
 		return errors.Join(err, tx.Put([]byte("k"), []byte("v")))
 	})
 	if !errors.Is(err, engine.ErrWeekDropped) {
@@ -235,13 +235,13 @@ func TestMoreScopesThanMayHaveAShorterRetention(t *testing.T) {
 	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4, ScopeRetention: scopes})
 	old, kept := named("old", "scope-7", "t", -3), named("old", "billing", "t", -3)
 	mustExpect(t, e, []engine.Event{old, kept, named("recent", "billing", "t", -1)}, engine.Claimed)
-	r, err := e.DropExpired(ctx)
+	r, err := e.Retention().DropExpired(ctx)
 	if err != nil || len(r.Scopes) != limits.ScopeRetentions {
 		t.Fatal(len(r.Scopes), err)
 	}
 	mustExpect(t, e, []engine.Event{old}, engine.TooOld)
 	plan := planned(t, e, "billing")
-	if _, err := e.DropScope(ctx, plan); !errors.Is(err, engine.ErrLimit) {
+	if _, err := e.Retention().DropScope(ctx, plan); !errors.Is(err, engine.ErrLimit) {
 		t.Errorf("the drop of a further scope: %v", err)
 	}
 	mustExpect(t, e, []engine.Event{kept}, engine.Duplicate)
@@ -256,7 +256,7 @@ func TestMoreScopesThanMayHaveAShorterRetention(t *testing.T) {
 	veryOld := named("x", "other", "t", -4)
 	mustExpect(t, e, []engine.Event{veryOld}, engine.Claimed)
 	c.set(weeksLater(1))
-	if _, err := e.DropExpired(ctx); !errors.Is(err, engine.ErrLimit) {
+	if _, err := e.Retention().DropExpired(ctx); !errors.Is(err, engine.ErrLimit) {
 		t.Errorf("the retention of a further scope: %v", err)
 	}
 	wantOldest(t, e, -3)
@@ -264,10 +264,10 @@ func TestMoreScopesThanMayHaveAShorterRetention(t *testing.T) {
 	mustExpect(t, e, []engine.Event{old, veryOld, named("x", "scope-7", "t", -2)}, engine.TooOld)
 
 	c.set(weeksLater(4))
-	if _, err := e.DropWeek(ctx, weekOf(t, weeksLater(-3))); err != nil { // a drop without the scopes' retention
+	if _, err := e.Retention().DropWeek(ctx, weekOf(t, weeksLater(-3))); err != nil { // a drop without the scopes' retention
 		t.Fatal(err)
 	}
-	if _, err := e.DropScope(ctx, planned(t, e, "scope-7")); err != nil { // it has a mark already
+	if _, err := e.Retention().DropScope(ctx, planned(t, e, "scope-7")); err != nil { // it has a mark already
 		t.Error(err)
 	}
 }
@@ -278,7 +278,7 @@ func TestMarksOfDroppedScopesWithKeepAll(t *testing.T) {
 	keepAll := engine.Options{RetentionWeeks: engine.KeepAll}
 	e, m, c := openAt(t, keepAll)
 	mustExpect(t, e, inWeeks(-2, 0, 10), engine.Claimed)
-	if _, err := e.DropScope(ctx, planned(t, e, "mail")); err != nil {
+	if _, err := e.Retention().DropScope(ctx, planned(t, e, "mail")); err != nil {
 		t.Fatal(err)
 	}
 	for _, step := range []struct {
@@ -292,7 +292,7 @@ func TestMarksOfDroppedScopesWithKeepAll(t *testing.T) {
 		step.o.Clock = c.now
 		m = reopened(t, m)
 		e = open(t, m, step.o)
-		if _, err := e.DropAllExpired(ctx); err != nil {
+		if _, err := e.Retention().DropAllExpired(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if _, found, err := m.State([]byte("fmail")); err != nil || found != step.marked {

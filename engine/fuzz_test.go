@@ -127,7 +127,7 @@ func FuzzReadJournal(f *testing.F) {
 		var w journalWriter
 		for _, r := range runs {
 			for _, h := range r.hashes {
-				w.add(r.bucketRef, r.sign, h)
+				w.add(r.runID.bucketRef, r.runID.sign, h)
 			}
 		}
 		again := w.appendTo(nil)

@@ -53,7 +53,7 @@ func (h *holds) admit(writes *txWrites) error {
 			continue
 		}
 		_, there := h.at[key[1:]]
-		switch put := writes.list[i].Value != nil; {
+		switch put := writes.list[i].StateWrite.Value != nil; {
 		case put && !there:
 			n++
 		case !put && there:

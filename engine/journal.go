@@ -40,12 +40,12 @@ type journalWriter struct {
 }
 
 type runID struct {
-	bucketRef
-	sign byte
+	bucketRef bucketRef
+	sign      byte
 }
 
 type journalRun struct {
-	runID
+	runID  runID
 	hashes []uint64
 }
 
@@ -82,9 +82,9 @@ func (w *journalWriter) appendTo(dst []byte) []byte {
 	for i := range w.runs {
 		r := &w.runs[i]
 		dst = binary.AppendUvarint(dst, uint64(len(r.hashes)))
-		dst = binary.AppendUvarint(dst, r.scope)
-		dst = r.week.AppendKey(dst)
-		dst = append(dst, r.sign)
+		dst = binary.AppendUvarint(dst, r.runID.bucketRef.scope)
+		dst = r.runID.bucketRef.week.AppendKey(dst)
+		dst = append(dst, r.runID.sign)
 		for _, h := range r.hashes {
 			dst = binary.BigEndian.AppendUint64(dst, h)
 		}

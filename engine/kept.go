@@ -13,13 +13,13 @@ type kept struct {
 	floors    floors
 }
 
-// OldestWeek returns the oldest retained week: events before it are TooOld.
-func (k *kept) OldestWeek() weekbucket.Week { return weekbucket.Week(k.oldest.Load()) }
+// oldestWeek returns the oldest retained week of scopes that have none of their own.
+func (k *kept) oldestWeek() weekbucket.Week { return weekbucket.Week(k.oldest.Load()) }
 
 // oldestOf returns the oldest retained week of a scope: its earlier events are TooOld.
 func (k *kept) oldestOf(scope string) weekbucket.Week {
 	f := k.floors.durable.Load() // first: a floor is removed when the oldest week has reached it
-	oldest := k.OldestWeek()
+	oldest := k.oldestWeek()
 	if f != nil {
 		return max(oldest, (*f)[scope])
 	}

@@ -162,7 +162,7 @@ func TestIterationsEndWithTheirContextAndTheEngine(t *testing.T) {
 			return nil
 		},
 		"claims": func(ctx context.Context, e *engine.Engine, each func()) error {
-			for _, err := range e.Claims(ctx, storage.Bucket{Scope: "billing", Week: weekOf(t, noon)}, nil) {
+			for _, err := range e.Admin().Claims(ctx, storage.Bucket{Scope: "billing", Week: weekOf(t, noon)}, nil) {
 				if err != nil {
 					return err
 				}
@@ -228,7 +228,7 @@ func TestIterationOverADamagedStoreStopsTheEngine(t *testing.T) {
 				for _, last = range e.Scan(ctx, engine.Range{}) {
 				}
 			} else {
-				for _, last = range e.Claims(ctx, storage.Bucket{Scope: "billing", Week: weekOf(t, noon)}, nil) {
+				for _, last = range e.Admin().Claims(ctx, storage.Bucket{Scope: "billing", Week: weekOf(t, noon)}, nil) {
 				}
 			}
 			if !errors.Is(last, storage.ErrDamaged) || !errors.Is(e.Err(), engine.ErrStopped) {
@@ -256,7 +256,7 @@ func TestClaimsReturnsOneBucketWithItsRecords(t *testing.T) {
 	}
 	bucket := storage.Bucket{Scope: "billing", Week: weekOf(t, noon)}
 	var order []string
-	for c, err := range e.Claims(ctx, bucket, nil) {
+	for c, err := range e.Admin().Claims(ctx, bucket, nil) {
 		if err != nil || c.Record != want[string(c.ID)] {
 			t.Fatalf("%q: %+v, %v", c.ID, c.Record, err)
 		}
@@ -267,7 +267,7 @@ func TestClaimsReturnsOneBucketWithItsRecords(t *testing.T) {
 	}
 	for i, id := range order {
 		var rest []string
-		for c, err := range e.Claims(ctx, bucket, []byte(id)) {
+		for c, err := range e.Admin().Claims(ctx, bucket, []byte(id)) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -287,7 +287,7 @@ func TestClaimsReturnsOneBucketWithItsRecords(t *testing.T) {
 			defer cancel() // the store was read before ctx ends
 			return m.Scan(ctx, span, started, fn)
 		}
-		for c, err := range e.Claims(ending, bucket, nil) {
+		for c, err := range e.Admin().Claims(ending, bucket, nil) {
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("%q, %v while a claim was not durable", c.ID, err)
 			}
@@ -300,12 +300,12 @@ func TestClaimsReturnsOneBucketWithItsRecords(t *testing.T) {
 func TestOffsetsReturnsOneGroup(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	fill(t, e)
-	seen, err := e.Offsets(ctx, "g")
+	seen, err := e.Admin().Offsets(ctx, "g")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for p, o := range seen {
-		if want, found, err := e.Offset(ctx, p); p.Group != "g" || !found || err != nil || o != want {
+		if want, found, err := e.Admin().Offset(ctx, p); p.Group != "g" || !found || err != nil || o != want {
 			t.Fatal(p, o, want, found, err)
 		}
 	}

@@ -123,7 +123,7 @@ func TestTurnEndsInEveryWay(t *testing.T) {
 			ev := event("old")
 			ev.Time = noon.AddDate(0, 0, -7*engine.DefaultRetentionWeeks)
 			wantTx(t, tx, ev, engine.Claimed)
-			_, err := t.e.DropWeek(ctx, t.e.OldestWeek())
+			_, err := t.e.Retention().DropWeek(ctx, t.e.Retention().OldestWeek())
 			return err
 		},
 		"time over": func(t *laneTest, _ *engine.Tx) error { time.Sleep(2 * time.Second); return nil },

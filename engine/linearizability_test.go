@@ -225,12 +225,12 @@ func (c *claimer) step() {
 		c.transaction()
 	case n < 17:
 		c.do(c.client, claimsInput{"forget", bit}, func() claimsOutput {
-			found, err := c.e.Forget(ctx, ev.Scope, ev.ID, ev.Time)
+			found, err := c.e.Admin().Forget(ctx, ev.Scope, ev.ID, ev.Time)
 			return claimsOutput{found: found, err: err}
 		})
 	case n < 19 || c.rnd.IntN(6) > 0:
 		c.do(c.client, claimsInput{"lookup", bit}, func() claimsOutput {
-			_, found, err := c.e.Lookup(ctx, ev.Scope, ev.ID, ev.Time)
+			_, found, err := c.e.Admin().Lookup(ctx, ev.Scope, ev.ID, ev.Time)
 			if err != nil {
 				c.t.Errorf("lookup: %v", err)
 			}
@@ -273,7 +273,7 @@ func (c *claimer) await(open int) {
 // drop drops the old events' week. The second caller finds that another week is the oldest.
 func (c *claimer) drop() {
 	call := c.now()
-	_, err := c.e.DropWeek(ctx, c.oldest)
+	_, err := c.e.Retention().DropWeek(ctx, c.oldest)
 	if err == nil {
 		c.add(porcupine.Operation{ClientId: c.client, Input: claimsInput{op: "drop"}, Call: call, Output: claimsOutput{}, Return: c.now()})
 	} else if !errors.Is(err, engine.ErrNotOldestWeek) {
@@ -343,7 +343,7 @@ func claimsHistory(t *testing.T, store storage.Store, rnd *rand.Rand, clients, s
 	r := &recorder{begin: time.Now()}
 	var wg sync.WaitGroup
 	for client := range clients {
-		c := &claimer{recorder: r, t: t, e: e, rnd: rand.New(rand.NewPCG(rnd.Uint64(), 1)), client: client, oldest: e.OldestWeek()}
+		c := &claimer{recorder: r, t: t, e: e, rnd: rand.New(rand.NewPCG(rnd.Uint64(), 1)), client: client, oldest: e.Retention().OldestWeek()}
 		if client%2 == 0 {
 			c.member = e.JoinLane(time.Millisecond)
 		}

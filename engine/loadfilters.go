@@ -19,10 +19,10 @@ func (s *snapshots) load(seq uint64) error {
 	}
 	after := uint64(0)
 	if snap != nil {
-		s.source, after, s.screen.sizes = fromSnapshot, snap.seq, nil
-		s.screen.adopt(snap.filters)
+		s.source, after, s.finder.screen.sizes = fromSnapshot, snap.seq, nil
+		s.finder.screen.adopt(snap.filters)
 		for ref, c := range snap.counts {
-			s.screen.merge(ref, c)
+			s.finder.screen.merge(ref, c)
 		}
 	} else if first, err := first(); err != nil {
 		return err
@@ -41,25 +41,25 @@ func (s *snapshots) load(seq uint64) error {
 	if err := s.replayJournal(after, seq); err != nil {
 		return err
 	}
-	s.screen.dropBefore(s.decideOld, s.oldestByNumber(s.names))
-	s.screen.trusted.Store(true)
+	s.finder.screen.dropBefore(s.finder.kept.decideOld, s.finder.kept.oldestByNumber(s.finder.names))
+	s.finder.screen.trusted.Store(true)
 	return nil
 }
 
 // noteWeeks notes the weeks with claims for the time until the filters are rebuilt.
 func (s *snapshots) noteWeeks() error {
 	weeks := make(weekSet)
-	err := s.store.Buckets(func(b storage.Bucket) error {
+	err := s.core.store.Buckets(func(b storage.Bucket) error {
 		weeks[b.Week] = struct{}{}
 		return nil
 	})
-	s.screen.stored.Store(&weeks)
+	s.finder.screen.stored.Store(&weeks)
 	return err
 }
 
 // firstJournaled returns the first batch in the journal, 0 for none.
 func (s *snapshots) firstJournaled() (first uint64, err error) {
-	err = s.store.Journal(0, func(seq uint64, _ []byte) error {
+	err = s.core.store.Journal(0, func(seq uint64, _ []byte) error {
 		first = seq
 		return errEnough
 	})
@@ -72,7 +72,7 @@ func (s *snapshots) firstJournaled() (first uint64, err error) {
 // replayJournal applies the journal's batches after the given one. After a clean close there are
 // none, and the journal is not read.
 func (s *snapshots) replayJournal(after, newest uint64) error {
-	filling := startFilling(s.screen)
+	filling := startFilling(s.finder.screen)
 	defer filling.finish()
 	var removed []uint64
 	return s.readJournalAfter(after, newest, func(entry []byte) error {
@@ -81,11 +81,11 @@ func (s *snapshots) replayJournal(after, newest uint64) error {
 			switch id.sign {
 			case journalRemoved:
 				removed = appendHashes(removed[:0], hashes)
-				s.screen.merge(id.bucketRef, count{-n, xor(removed)})
+				s.finder.screen.merge(id.bucketRef, count{-n, xor(removed)})
 			case journalDropped:
-				s.screen.forget(id.bucketRef)
+				s.finder.screen.forget(id.bucketRef)
 			default:
-				s.screen.merge(id.bucketRef, count{n, xor(filling.add(id.week, hashes))})
+				s.finder.screen.merge(id.bucketRef, count{n, xor(filling.add(id.bucketRef.week, hashes))})
 				s.since += n
 			}
 		})
@@ -106,7 +106,7 @@ func (s *snapshots) readJournalAfter(after, newest uint64, fn func(entry []byte)
 		return nil
 	}
 	last := after
-	err := s.store.Journal(after+1, func(seq uint64, entry []byte) error {
+	err := s.core.store.Journal(after+1, func(seq uint64, entry []byte) error {
 		if seq != last+1 {
 			return fmt.Errorf("%w: batch %d is followed by batch %d", storage.ErrDamaged, last, seq)
 		}
@@ -123,26 +123,26 @@ func (s *snapshots) readJournalAfter(after, newest uint64, fn func(entry []byte)
 // claims; counts add up, and a filter may contain a claim twice.
 func (s *snapshots) rebuild(ctx context.Context) {
 	counts := make(map[bucketRef]count)
-	err := s.scanner.beginScan(ctx, func() { s.screen.reset() }, func(c scanned) error {
-		s.screen.filter(c.ref.week).Add(c.hash)
-		s.screen.rebuilt.Add(1)
+	err := s.scanner.beginScan(ctx, func() { s.finder.screen.reset() }, func(c scanned) error {
+		s.finder.screen.filter(c.ref.week).Add(c.hash)
+		s.finder.screen.rebuilt.Add(1)
 		n := counts[c.ref]
 		counts[c.ref] = count{n.claims + 1, n.xor ^ c.hash}
 		return nil
 	})
 	if err == nil {
-		err = s.scanner.control(ctx, func(*group) error {
+		err = s.scanner.queue.control(ctx, func(*group) error {
 			for ref, c := range counts {
-				s.screen.merge(ref, c)
+				s.finder.screen.merge(ref, c)
 			}
-			s.screen.dropBefore(s.decideOld, s.oldestByNumber(s.names))
-			s.screen.sizes = nil
-			s.screen.trusted.Store(true)
-			s.since = max(s.screen.claims, s.opt.snapshotEvery) // the next batch makes a snapshot
+			s.finder.screen.dropBefore(s.finder.kept.decideOld, s.finder.kept.oldestByNumber(s.finder.names))
+			s.finder.screen.sizes = nil
+			s.finder.screen.trusted.Store(true)
+			s.since = max(s.finder.screen.claims, s.core.opt.snapshotEvery) // the next batch makes a snapshot
 			return nil
 		})
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
-		_ = s.stop(err)
+		_ = s.core.stop(err)
 	}
 }

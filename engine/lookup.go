@@ -16,8 +16,8 @@ const (
 
 // A share is a part of the candidates of a request, for one goroutine.
 type share struct {
-	claimSet     // its keys are those of the request
-	at, end  int // of its room in found of the request
+	set      claimSet // its keys are those of the request
+	at, end  int      // of its room in found of the request
 	err      error
 	panicked any // what the store panicked with, nil if it did not
 }
@@ -68,7 +68,7 @@ func (s *share) lookUp(f *finder) {
 			s.panicked = p
 		}
 	}()
-	s.err = f.lookUp(&s.claimSet)
+	s.err = f.lookUp(&s.set)
 	s.panicked = nil
 }
 
@@ -93,14 +93,14 @@ func (r *claimSet) share() (shares []share) {
 	for i, from, at := 0, 0, end; i < len(r.claims); i++ {
 		end += r.claims[i].lookUps()
 		if end-at >= shareOfLookUps || i == len(r.claims)-1 {
-			shares = append(shares, share{at: at, end: end, claimSet: claimSet{claims: r.claims[from : i+1], arena: r.arena, near: r.near}})
+			shares = append(shares, share{at: at, end: end, set: claimSet{claims: r.claims[from : i+1], arena: r.arena, near: r.near}})
 			from, at = i+1, end
 		}
 	}
 	r.found = slices.Grow(r.found, end-len(r.found))
 	for i := range shares {
 		s := &shares[i]
-		s.found = r.found[s.at:s.at:s.end]
+		s.set.found = r.found[s.at:s.at:s.end]
 	}
 	return shares
 }
@@ -109,14 +109,14 @@ func (r *claimSet) share() (shares []share) {
 func (r *claimSet) join(shares []share) {
 	for i := range shares {
 		s := &shares[i]
-		if !s.looked {
+		if !s.set.looked {
 			continue
 		}
-		if !r.looked || s.epoch < r.epoch {
-			r.epoch = s.epoch
+		if !r.looked || s.set.epoch < r.epoch {
+			r.epoch = s.set.epoch
 		}
 		r.looked = true
-		r.found = append(r.found, s.found...)
+		r.found = append(r.found, s.set.found...)
 	}
 	clear(r.found[len(r.found):shares[len(shares)-1].end]) // the memory is used again: it keeps no records
 }
@@ -136,10 +136,10 @@ func (f *finder) lookUp(r *claimSet) error {
 }
 
 func (f *finder) lookUpOne(r *claimSet, c *candidate) error {
-	c.asOf = f.applied.at.Load()
+	c.asOf = f.core.applied.at.Load()
 	rec, found, err := f.known(r, &c.place)
 	c.absent = !found
-	found = found && !c.takes(&rec) && !f.left.has(r.key(&c.place))
+	found = found && !c.takes(&rec) && !f.core.left.has(r.key(&c.place))
 	if err == nil && !found && c.nearEnd > c.nearAt {
 		rec, _, found, err = f.knownNear(r, c)
 	}

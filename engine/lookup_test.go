@@ -12,7 +12,7 @@ func TestSharesHaveRoomForAllThatIsFound(t *testing.T) {
 	r := claimSet{found: make([]foundClaim, 1, 2), near: make([]place, 3), arena: []byte("keys")}
 	for i := range 240 {
 		c := candidate{absent: i%5 == 0}
-		c.week = weekbucket.Week(i)
+		c.place.week = weekbucket.Week(i)
 		if i < 100 && i%3 == 0 {
 			c.nearAt, c.nearEnd = 0, len(r.near)
 		}
@@ -26,8 +26,8 @@ func TestSharesHaveRoomForAllThatIsFound(t *testing.T) {
 	for i := range shares {
 		s := &shares[i]
 		looked := 0
-		for k := range s.claims {
-			c := &s.claims[k]
+		for k := range s.set.claims {
+			c := &s.set.claims[k]
 			if &r.claims[next] != c {
 				t.Fatalf("share %d has another candidate than %d", i, next)
 			}
@@ -37,13 +37,13 @@ func TestSharesHaveRoomForAllThatIsFound(t *testing.T) {
 			}
 			looked++
 			for range 1 + c.nearEnd - c.nearAt {
-				s.found = append(s.found, foundClaim{hash: uint64(c.week)})
+				s.set.found = append(s.set.found, foundClaim{hash: uint64(c.place.week)})
 			}
 		}
 		if looked > shareOfLookUps {
 			t.Errorf("share %d has %d look-ups", i, looked)
 		}
-		s.looked, s.epoch = true, uint64(100-i)
+		s.set.looked, s.set.epoch = true, uint64(100-i)
 	}
 	if next != len(r.claims) {
 		t.Fatalf("the shares have %d candidates", next)
@@ -52,12 +52,12 @@ func TestSharesHaveRoomForAllThatIsFound(t *testing.T) {
 	for i := range r.claims {
 		if c := &r.claims[i]; !c.absent {
 			for range 1 + c.nearEnd - c.nearAt {
-				want = append(want, uint64(c.week))
+				want = append(want, uint64(c.place.week))
 			}
 		}
 	}
-	want = append(want[:1], want[len(shares[0].found):]...)
-	shares[0].found = shares[0].found[:1] // the others move up
+	want = append(want[:1], want[len(shares[0].set.found):]...)
+	shares[0].set.found = shares[0].set.found[:1] // the others move up
 	r.join(shares)
 	for i, f := range r.found[len(r.found):shares[len(shares)-1].end] {
 		if f.hash != 0 {

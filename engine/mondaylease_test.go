@@ -107,7 +107,7 @@ func TestATakeOverFromAnotherWeekEndsTheLease(t *testing.T) {
 				if err := e.Update(ctx, func(tx *engine.Tx) error { return tx.Finish(old, nil) }); !errors.Is(err, engine.ErrLeaseLost) {
 					t.Errorf("the old holder finishes in a transaction: %v", err)
 				}
-				rec, found, err := e.Lookup(ctx, first.Scope, first.ID, first.Time)
+				rec, found, err := e.Admin().Lookup(ctx, first.Scope, first.ID, first.Time)
 				if err != nil || !found || rec.State != engine.Released || rec.Fingerprint != "" {
 					t.Errorf("the claim that was taken over: %+v, %t, %v", rec, found, err)
 				}

@@ -53,7 +53,7 @@ func TestScopesOfPodsAreFreedForever(t *testing.T) {
 	}
 	for week := range weeks {
 		c.set(weeksLater(week))
-		if _, err := e.DropExpired(ctx); err != nil {
+		if _, err := e.Retention().DropExpired(ctx); err != nil {
 			t.Fatal(err)
 		}
 		mustExpect(t, e, podsOf(week), engine.Claimed)
@@ -81,7 +81,7 @@ func TestMoreNamesThanRetainedWeeksMayHave(t *testing.T) {
 		t.Fatalf("one name too many is %v", results[last])
 	}
 	c.set(weeksLater(2))
-	if _, err := e.DropAllExpired(ctx); err != nil {
+	if _, err := e.Retention().DropAllExpired(ctx); err != nil {
 		t.Fatal(err)
 	}
 	wantVerdict(t, claim(t, e, at("id", weeksLater(2))), engine.Claimed)
@@ -120,7 +120,7 @@ func (m *nameModel) step(t testing.TB, e *engine.Engine, c *clock) {
 		m.claims(t, e)
 	case k < 15:
 		ev := m.event()
-		if _, err := e.Forget(ctx, ev.Scope, ev.ID, ev.Time); err != nil {
+		if _, err := e.Admin().Forget(ctx, ev.Scope, ev.ID, ev.Time); err != nil {
 			t.Fatal(err)
 		}
 		delete(m.kept, claimName(&ev))
@@ -134,7 +134,7 @@ func (m *nameModel) step(t testing.TB, e *engine.Engine, c *clock) {
 	default:
 		m.week++
 		c.set(weeksLater(m.week))
-		if _, err := e.DropAllExpired(ctx); err != nil {
+		if _, err := e.Retention().DropAllExpired(ctx); err != nil {
 			t.Fatal(err)
 		}
 		for name, ev := range m.kept {
@@ -150,9 +150,9 @@ func (m *nameModel) step(t testing.TB, e *engine.Engine, c *clock) {
 func (m *nameModel) dropScope(t testing.TB, e *engine.Engine) {
 	scope := fmt.Sprint("scope-", m.week/2-m.rng.IntN(2), "-", m.rng.IntN(5))
 	awaitTrust(t, e)
-	plan, err := e.PlanScopeDrop(ctx, scope)
+	plan, err := e.Retention().PlanScopeDrop(ctx, scope)
 	if err == nil {
-		_, err = e.DropScope(ctx, plan)
+		_, err = e.Retention().DropScope(ctx, plan)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -197,13 +197,13 @@ func (m *nameModel) claims(t testing.TB, e *engine.Engine) {
 func (m *nameModel) check(t testing.TB, what string, e *engine.Engine) {
 	t.Helper()
 	for name, ev := range m.kept {
-		rec, found, err := e.Lookup(ctx, ev.Scope, ev.ID, ev.Time)
+		rec, found, err := e.Admin().Lookup(ctx, ev.Scope, ev.ID, ev.Time)
 		if err != nil || !found || rec.Origin.Topic != ev.Origin.Topic {
 			t.Fatalf("%s: %s is %v, %v, %v; want topic %s", what, name, rec, found, err, ev.Origin.Topic)
 		}
 	}
 	awaitTrust(t, e)
-	if report, err := e.Verify(ctx); err != nil || report.Total > 0 {
+	if report, err := e.Admin().Verify(ctx); err != nil || report.Total > 0 {
 		t.Fatalf("%s: %v %v", what, report, err)
 	}
 	scopes := map[string]uint64{}
@@ -372,7 +372,7 @@ func TestNamesSurviveACrashAtAnyStep(t *testing.T) {
 			after := open(t, cr.m, o)
 			awaitTrust(t, after)
 			for name, ev := range cr.kept {
-				rec, found, err := after.Lookup(ctx, ev.Scope, ev.ID, ev.Time)
+				rec, found, err := after.Admin().Lookup(ctx, ev.Scope, ev.ID, ev.Time)
 				if err != nil || !found || rec.Origin.Topic != ev.Origin.Topic {
 					t.Fatalf("crash at %s: %s is %v, %v, %v; want topic %s", cr.at, name, rec, found, err, ev.Origin.Topic)
 				}
@@ -380,10 +380,10 @@ func TestNamesSurviveACrashAtAnyStep(t *testing.T) {
 			fresh := at("fresh", weeksLater(model.week))
 			fresh.Scope, fresh.Origin.Topic = "fresh scope", "fresh topic"
 			wantVerdict(t, claim(t, after, fresh), engine.Claimed)
-			if report, err := after.Verify(ctx); err != nil || report.Total > 0 {
+			if report, err := after.Admin().Verify(ctx); err != nil || report.Total > 0 {
 				t.Fatalf("crash at %s: %v %v", cr.at, report, err)
 			}
-			if _, err := after.DropAllExpired(ctx); err != nil {
+			if _, err := after.Retention().DropAllExpired(ctx); err != nil {
 				t.Fatal(err)
 			}
 			_ = after.Close()
@@ -424,13 +424,13 @@ func TestNamesOfAnOlderFormatRemainUntilItsWeeksAreDropped(t *testing.T) {
 	wantVerdict(t, claim(t, e, event("new")), engine.Claimed) // converts the store
 	check(18, old)
 	c.set(weeksLater(2))
-	if _, err := e.DropAllExpired(ctx); err != nil {
+	if _, err := e.Retention().DropAllExpired(ctx); err != nil {
 		t.Fatal(err)
 	}
 	check(18, old[4:])
 	c.set(weeksLater(3))
 	wantVerdict(t, claim(t, e, at("newer", weeksLater(3))), engine.Claimed)
-	if _, err := e.DropAllExpired(ctx); err != nil {
+	if _, err := e.Retention().DropAllExpired(ctx); err != nil {
 		t.Fatal(err)
 	}
 	check(2, nil)
@@ -472,7 +472,7 @@ func TestClaimThatIsReadWhileItsNamesAreAssignedAgain(t *testing.T) {
 			return nil
 		},
 		"Lookup": func(e *engine.Engine, ev engine.Event, _ engine.Record) error {
-			rec, found, err := e.Lookup(ctx, ev.Scope, ev.ID, ev.Time)
+			rec, found, err := e.Admin().Lookup(ctx, ev.Scope, ev.ID, ev.Time)
 			if found {
 				err = fmt.Errorf("%v", rec)
 			}
@@ -487,7 +487,7 @@ func TestClaimThatIsReadWhileItsNamesAreAssignedAgain(t *testing.T) {
 			})
 		},
 		"Verify": func(e *engine.Engine, _ engine.Event, _ engine.Record) error {
-			report, err := e.Verify(ctx)
+			report, err := e.Admin().Verify(ctx)
 			if err == nil && report.Total > 0 {
 				err = fmt.Errorf("%q", report.Problems)
 			}
@@ -507,7 +507,7 @@ func TestClaimThatIsReadWhileItsNamesAreAssignedAgain(t *testing.T) {
 		go func() { done <- read(e, ev, first.Record) }()
 		receive(t, s.read)
 		c.set(weeksLater(2))
-		if _, err := e.DropAllExpired(ctx); err != nil {
+		if _, err := e.Retention().DropAllExpired(ctx); err != nil {
 			t.Fatal(err)
 		}
 		for i := range 3 {

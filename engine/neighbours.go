@@ -40,17 +40,17 @@ func (f *finder) addNear(r *claimSet, c *candidate, ev *Event) {
 		if r.nearVersion == 0 {
 			r.nearVersion = f.screen.weeksVersion.Load() // before the weeks
 		}
-		oldest := f.oldestOf(ev.Scope)
-		for _, week := range f.screen.weeksBefore(c.week) {
+		oldest := f.kept.oldestOf(ev.Scope)
+		for _, week := range f.screen.weeksBefore(c.place.week) {
 			if week >= oldest {
 				f.addPlace(r, ev, week)
 			}
 		}
-	} else if c.week > weekbucket.Min {
-		f.addPlace(r, ev, c.week-1)
+	} else if c.place.week > weekbucket.Min {
+		f.addPlace(r, ev, c.place.week-1)
 	}
-	if c.week < weekbucket.Max {
-		f.addPlace(r, ev, c.week+1)
+	if c.place.week < weekbucket.Max {
+		f.addPlace(r, ev, c.place.week+1)
 	}
 	c.nearEnd = len(r.near)
 }
@@ -72,7 +72,7 @@ func (f *finder) addPlace(r *claimSet, ev *Event, week weekbucket.Week) {
 	p := place{week: week, keyAt: len(r.arena)}
 	r.arena = storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(r.arena, ev.ID)
 	p.keyEnd = len(r.arena)
-	p.hash = f.hash(r.key(&p))
+	p.hash = f.core.hash(r.key(&p))
 	r.near = append(r.near, p)
 }
 
@@ -80,10 +80,10 @@ func (f *finder) addPlace(r *claimSet, ev *Event, week weekbucket.Week) {
 func (f *finder) knownNear(r *claimSet, c *candidate) (rec Record, at place, found bool, err error) {
 	for i := c.nearAt; i < c.nearEnd; i++ {
 		at = r.near[i]
-		if at.week < f.oldestOf(c.scope) {
+		if at.week < f.kept.oldestOf(c.scope) {
 			continue // a dropped week has no known claims
 		}
-		if rec, found, err = f.known(r, &at); err != nil || found && !c.takes(&rec) && !f.left.has(r.key(&at)) {
+		if rec, found, err = f.known(r, &at); err != nil || found && !c.takes(&rec) && !f.core.left.has(r.key(&at)) {
 			return rec, at, found, err
 		}
 	}

@@ -263,7 +263,7 @@ func TestDroppedAdjacentWeekDoesNotCount(t *testing.T) {
 		wantVerdict(t, judge(e, stamped("a", -2)), engine.Duplicate)
 		err := e.Update(ctx, func(tx *engine.Tx) error {
 			wantTx(t, tx, stamped("b", -1), engine.Claimed)
-			if _, err := e.DropWeek(ctx, e.OldestWeek()); err != nil {
+			if _, err := e.Retention().DropWeek(ctx, e.Retention().OldestWeek()); err != nil {
 				return err
 			}
 			wantVerdict(t, judge(e, stamped("a", -2)), engine.Claimed)
@@ -343,7 +343,7 @@ func TestAdjacentClaimsAreFoundInTheStoreWhileFiltersAreRebuilt(t *testing.T) {
 		})
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if r, err := e.DropExpired(ctx); err != nil || r.Buckets != 1 {
+			if r, err := e.Retention().DropExpired(ctx); err != nil || r.Buckets != 1 {
 				t.Errorf("%+v %v", r, err)
 			}
 		})

@@ -15,7 +15,7 @@ import (
 const nightlyDelay = 10 * time.Minute // from Open to the run of a missed night
 
 // runNightly runs until ctx ends. Open begins it at the given time of its clock, and Close waits for it.
-func (t *retention) runNightly(ctx context.Context, now time.Time) {
+func (t *Retention) runNightly(ctx context.Context, now time.Time) {
 	missed, err := t.missedNight(ctx, now)
 	if err != nil {
 		return // the engine is closing or has failed
@@ -24,9 +24,9 @@ func (t *retention) runNightly(ctx context.Context, now time.Time) {
 		if wait.For(ctx, nightlyDelay) != nil || !t.dropNightly(ctx) {
 			return
 		}
-		now = t.now()
+		now = t.core.now()
 	}
-	at := t.opt.Nightly.At
+	at := t.core.opt.Nightly.At
 	for {
 		next := weekbucket.NextDaily(now, at)
 		// The clock may jump, so it is read at least every hour.
@@ -34,20 +34,20 @@ func (t *retention) runNightly(ctx context.Context, now time.Time) {
 			if wait.For(ctx, min(next.Sub(now), time.Hour)) != nil {
 				return
 			}
-			if now = t.now(); now.Add(25 * time.Hour).Before(next) { // it was set back
+			if now = t.core.now(); now.Add(25 * time.Hour).Before(next) { // it was set back
 				next = weekbucket.NextDaily(now, at)
 			}
 		}
 		if !t.dropNightly(ctx) {
 			return
 		}
-		now = t.now()
+		now = t.core.now()
 	}
 }
 
 // dropNightly is one run. It returns false if the engine is closing or has failed.
-func (t *retention) dropNightly(ctx context.Context) bool {
-	ran := t.now()
+func (t *Retention) dropNightly(ctx context.Context) bool {
+	ran := t.core.now()
 	r, err := t.DropExpired(ctx)
 	if err == nil || errors.Is(err, ErrLimit) {
 		err = errors.Join(err, t.noteNight(ctx, ran))
@@ -55,7 +55,7 @@ func (t *retention) dropNightly(ctx context.Context) bool {
 	if ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrStopped) {
 		return false
 	}
-	if report := t.opt.Nightly.Report; report != nil {
+	if report := t.core.opt.Nightly.Report; report != nil {
 		report(r, err)
 	}
 	return true
@@ -67,26 +67,26 @@ func (t *retention) dropNightly(ctx context.Context) bool {
 // missedNight reports whether a run is due that no engine has made. A backup has the note of the
 // store it was made of: it gets one of its own. A note from the future is of a clock that was ahead,
 // and says nothing.
-func (t *retention) missedNight(ctx context.Context, now time.Time) (bool, error) {
+func (t *Retention) missedNight(ctx context.Context, now time.Time) (bool, error) {
 	last, of, err := t.lastNight()
 	switch {
 	case err != nil:
 		return false, err
-	case of != t.store.Identity().Incarnation:
+	case of != t.core.store.Identity().Incarnation:
 		return false, t.noteNight(ctx, now)
 	}
-	return last.After(now) || !weekbucket.NextDaily(last, t.opt.Nightly.At).After(now), nil
+	return last.After(now) || !weekbucket.NextDaily(last, t.core.opt.Nightly.At).After(now), nil
 }
 
 // lastNight reads the note. Without one, the run is due in a store that is no backup.
-func (t *retention) lastNight() (at time.Time, incarnation uint64, err error) {
-	if err := t.enter(); err != nil {
+func (t *Retention) lastNight() (at time.Time, incarnation uint64, err error) {
+	if err := t.core.enter(); err != nil {
 		return at, 0, err
 	}
-	defer t.leave()
-	value, found, err := t.store.State(keyNightly)
+	defer t.core.leave()
+	value, found, err := t.core.store.State(keyNightly)
 	if err != nil {
-		return at, 0, t.stop(err)
+		return at, 0, t.core.stop(err)
 	}
 	if !found {
 		return at, 1, nil
@@ -94,15 +94,15 @@ func (t *retention) lastNight() (at time.Time, incarnation uint64, err error) {
 	d := decoder{rest: value}
 	at, incarnation = time.UnixMilli(d.varint()), d.uvarint()
 	if d.err != nil || len(d.rest) != 0 {
-		err = t.stop(fmt.Errorf("%w: note of the nightly run %x", storage.ErrDamaged, value))
+		err = t.core.stop(fmt.Errorf("%w: note of the nightly run %x", storage.ErrDamaged, value))
 	}
 	return at, incarnation, err
 }
 
-func (t *retention) noteNight(ctx context.Context, ran time.Time) error {
+func (t *Retention) noteNight(ctx context.Context, ran time.Time) error {
 	value := binary.AppendVarint(nil, ran.UnixMilli())
-	value = binary.AppendUvarint(value, t.store.Identity().Incarnation)
-	return t.control(ctx, func(g *group) error {
+	value = binary.AppendUvarint(value, t.core.store.Identity().Incarnation)
+	return t.queue.control(ctx, func(g *group) error {
 		g.batch.State = append(g.batch.State, storage.StateWrite{Key: keyNightly, Value: value})
 		return nil
 	})

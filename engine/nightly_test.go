@@ -104,17 +104,17 @@ func TestAMissedNightIsMadeUpForTenMinutesAfterOpen(t *testing.T) {
 		for day := range 70 {
 			e := open("a")
 			wantVerdict(t, claim(t, e, at("a", time.Now())), map[bool]engine.Verdict{true: engine.Claimed, false: engine.Duplicate}[day == 0 || time.Now().Weekday() == time.Monday])
-			before := e.OldestWeek()
+			before := e.Retention().OldestWeek()
 			time.Sleep(9 * time.Minute)
-			if e.OldestWeek() != before {
+			if e.Retention().OldestWeek() != before {
 				t.Fatal("dropped before the consumers had time")
 			}
 			time.Sleep(21 * time.Minute)
-			if this := weekOf(t, time.Now()); e.OldestWeek() != this-1 {
-				t.Fatalf("day %d: kept from %v", day, e.OldestWeek())
+			if this := weekOf(t, time.Now()); e.Retention().OldestWeek() != this-1 {
+				t.Fatalf("day %d: kept from %v", day, e.Retention().OldestWeek())
 			}
 			if day == 30 {
-				if err := e.Backup(ctx, "b"); err != nil {
+				if err := e.Admin().Backup(ctx, "b"); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -123,16 +123,16 @@ func TestAMissedNightIsMadeUpForTenMinutesAfterOpen(t *testing.T) {
 		}
 		// a backup, opened to look at it
 		b := open("b")
-		before := b.OldestWeek()
+		before := b.Retention().OldestWeek()
 		time.Sleep(time.Hour)
-		if b.OldestWeek() != before {
+		if b.Retention().OldestWeek() != before {
 			t.Error("a backup that was just opened has dropped weeks")
 		}
 		closed(b)
 		time.Sleep(23 * time.Hour)
 		b = open("b") // in use now
 		time.Sleep(time.Hour)
-		if b.OldestWeek() == before {
+		if b.Retention().OldestWeek() == before {
 			t.Error("a backup that is in use drops nothing")
 		}
 		closed(b)
@@ -156,15 +156,15 @@ func TestHoldsPlacedAfterOpenKeepTheWeeksOfAMissedNight(t *testing.T) {
 		time.Sleep(20 * 7 * 24 * time.Hour)
 		wantVerdict(t, claim(t, e, at("b", time.Now().AddDate(0, 0, -7))), engine.Claimed)
 		time.Sleep(48 * time.Hour)
-		if e.OldestWeek() > held {
-			t.Errorf("dropped up to %v, the hold keeps %v", e.OldestWeek(), held)
+		if e.Retention().OldestWeek() > held {
+			t.Errorf("dropped up to %v, the hold keeps %v", e.Retention().OldestWeek(), held)
 		}
 		if err := e.ReleaseHold(ctx, "group"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(48 * time.Hour)
-		if e.OldestWeek() <= held {
-			t.Errorf("kept from %v without a hold", e.OldestWeek())
+		if e.Retention().OldestWeek() <= held {
+			t.Errorf("kept from %v without a hold", e.Retention().OldestWeek())
 		}
 	})
 }
@@ -175,12 +175,12 @@ func TestNothingIsDroppedIfNightlyIsOff(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		oldest := e.OldestWeek()
+		oldest := e.Retention().OldestWeek()
 		for range 10 {
 			wantVerdict(t, claim(t, e, at("a", time.Now())), engine.Claimed)
 			time.Sleep(7 * 24 * time.Hour)
 		}
-		if e.OldestWeek() != oldest {
+		if e.Retention().OldestWeek() != oldest {
 			t.Error("weeks were dropped")
 		}
 		if err := e.Close(); err != nil {
@@ -215,7 +215,7 @@ func TestANightInTheFutureIsAMissedOne(t *testing.T) {
 				claim(t, e, at("a", time.Now()))
 			}
 			time.Sleep(20 * time.Minute)
-			oldest = e.OldestWeek()
+			oldest = e.Retention().OldestWeek()
 			if err := e.Close(); err != nil {
 				t.Fatal(err)
 			}

@@ -56,9 +56,9 @@ type Judged struct {
 // closure, and is used under the transaction's lock. All methods may be called on nil, which
 // observes nothing.
 type observation struct {
-	TxObserver
-	verdicts []observed
-	judged   []Judged // the sequences of verdicts, without counts until the end
+	TxObserver TxObserver
+	verdicts   []observed
+	judged     []Judged // the sequences of verdicts, without counts until the end
 }
 
 type observed struct {
@@ -93,10 +93,10 @@ func (p *observations) get() *observation {
 
 // begin is called before an event is judged; done, if not nil, must be called with the result.
 func (s *observation) begin(ev *Event) (done func(Result)) {
-	if s == nil || s.Claiming == nil {
+	if s == nil || s.TxObserver.Claiming == nil {
 		return nil
 	}
-	return s.Claiming(*ev)
+	return s.TxObserver.Claiming(*ev)
 }
 
 func (s *observation) note(ev *Event, v Verdict) {
@@ -122,7 +122,7 @@ func (s *observation) forPart(p *observations) *observation {
 		return nil
 	}
 	part := p.get()
-	part.Claiming = s.Claiming
+	part.TxObserver.Claiming = s.TxObserver.Claiming
 	return part
 }
 
@@ -161,7 +161,7 @@ func (s *observation) end(p *observations, err error, committed bool) {
 	if s == nil {
 		return
 	}
-	if s.Ended != nil {
+	if s.TxObserver.Ended != nil {
 		for _, v := range s.verdicts {
 			j := &s.judged[v.stretch]
 			if v.undone {
@@ -170,7 +170,7 @@ func (s *observation) end(p *observations, err error, committed bool) {
 				j.Kept[v.verdict]++
 			}
 		}
-		s.Ended(s.judged, committed, err)
+		s.TxObserver.Ended(s.judged, committed, err)
 	}
 	s.free(p)
 }

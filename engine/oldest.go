@@ -15,8 +15,8 @@ import (
 // it anew by the clock, which may have been wrong before.
 
 // loadOldest reads the oldest retained week, or sets it by the clock.
-func (e *Engine) loadOldest() error {
-	value, found, err := e.store.State(keyOldest)
+func loadOldest(e *Engine) error {
+	value, found, err := e.core.store.State(keyOldest)
 	if err != nil {
 		return err
 	}
@@ -24,42 +24,42 @@ func (e *Engine) loadOldest() error {
 		return fmt.Errorf("%w: it has %d batches and no oldest week", storage.ErrDamaged, e.decider.seq)
 	}
 	if found {
-		if e.decideOld, err = weekbucket.FromKey(value); err != nil {
+		if e.kept.decideOld, err = weekbucket.FromKey(value); err != nil {
 			return fmt.Errorf("%w: oldest week: %w", storage.ErrDamaged, err)
 		}
 	}
-	if err := e.setOldest(!found); err != nil {
+	if err := setOldest(e, !found); err != nil {
 		return err
 	}
-	e.oldest.Store(uint32(e.decideOld))
+	e.kept.oldest.Store(uint32(e.kept.decideOld))
 	return nil
 }
 
 // setOldest sets the oldest retained week by the clock if the store is new, or has never had a claim
 // and has dropped nothing.
-func (e *Engine) setOldest(created bool) error {
+func setOldest(e *Engine, created bool) error {
 	if !created {
-		fresh, err := e.nothingDropped()
-		if err != nil || !fresh || e.names.count() > 0 || len(e.floors.decided) > 0 {
+		fresh, err := e.core.nothingDropped()
+		if err != nil || !fresh || e.finder.names.count() > 0 || len(e.kept.floors.decided) > 0 {
 			return err
 		}
 	}
-	this, err := weekbucket.Of(e.now())
+	this, err := weekbucket.Of(e.core.now())
 	if err != nil {
 		return fmt.Errorf("hapax: the clock: %w", err)
 	}
-	first := firstKept(this, e.opt.RetentionWeeks)
+	first := firstKept(this, e.core.opt.RetentionWeeks)
 	if hold, held := e.holds.lowest(); held && hold.week() < first {
-		first = max(hold.week(), min(e.decideOld, first))
+		first = max(hold.week(), min(e.kept.decideOld, first))
 	}
-	if !created && first == e.decideOld {
+	if !created && first == e.kept.decideOld {
 		return nil
 	}
 	state := startWrites(first)
 	if created {
 		state = append(state, storage.StateWrite{Key: keyNames, Value: []byte{}})
 	}
-	wait, err := e.store.Apply(&storage.Batch{Seq: e.decider.seq + 1, State: state})
+	wait, err := e.core.store.Apply(&storage.Batch{Seq: e.decider.seq + 1, State: state})
 	if err == nil {
 		err = wait()
 	}
@@ -67,7 +67,7 @@ func (e *Engine) setOldest(created bool) error {
 		return err
 	}
 	e.decider.seq++
-	e.decideOld = first
+	e.kept.decideOld = first
 	return nil
 }
 
@@ -93,25 +93,25 @@ func startWrites(week weekbucket.Week) []storage.StateWrite {
 // ErrDropped if a week of this store was ever dropped, because its claims are gone and its events
 // would be claimed again. A week that is not lower changes nothing. Until the first claim, Open sets
 // the oldest week by the clock, so that no call is necessary.
-func (t *retention) LowerOldestWeek(ctx context.Context, week weekbucket.Week) error {
+func (t *Retention) LowerOldestWeek(ctx context.Context, week weekbucket.Week) error {
 	if err := t.beginDrop(ctx); err != nil {
 		return err
 	}
 	defer t.endDrop()
-	return t.control(ctx, func(g *group) error {
-		if week >= t.decideOld {
+	return t.queue.control(ctx, func(g *group) error {
+		if week >= t.finder.kept.decideOld {
 			return nil
 		}
-		fresh, err := t.nothingDropped()
+		fresh, err := t.core.nothingDropped()
 		if err != nil {
-			return t.stop(err)
+			return t.core.stop(err)
 		}
 		if !fresh {
-			return fmt.Errorf("%w: weeks before %s were dropped, or may have been by an earlier build", ErrDropped, t.decideOld)
+			return fmt.Errorf("%w: weeks before %s were dropped, or may have been by an earlier build", ErrDropped, t.finder.kept.decideOld)
 		}
 		g.batch.State = append(g.batch.State, startWrites(week)...)
-		t.decideOld = week
-		g.after = append(g.after, func() { t.oldest.Store(uint32(week)) })
+		t.finder.kept.decideOld = week
+		g.after = append(g.after, func() { t.finder.kept.oldest.Store(uint32(week)) })
 		return nil
 	})
 }

@@ -58,11 +58,14 @@ func TestTheClockRaisesTheOldestWeekOfAStoreWithoutClaimsToItsHoldsOnly(t *testi
 
 func TestADropEndsThatTheClockSetsTheOldestWeek(t *testing.T) {
 	for name, drop := range map[string]func(e *engine.Engine) error{
-		"a week": func(e *engine.Engine) error { _, err := e.DropWeek(ctx, e.OldestWeek()); return err },
-		"all":    func(e *engine.Engine) error { _, err := e.DropAllExpired(ctx); return err },
+		"a week": func(e *engine.Engine) error {
+			_, err := e.Retention().DropWeek(ctx, e.Retention().OldestWeek())
+			return err
+		},
+		"all": func(e *engine.Engine) error { _, err := e.Retention().DropAllExpired(ctx); return err },
 		"a scope": func(e *engine.Engine) error {
 			wantVerdict(t, claim(t, e, event("a")), engine.Claimed)
-			_, err := e.DropScope(ctx, planned(t, e, "billing"))
+			_, err := e.Retention().DropScope(ctx, planned(t, e, "billing"))
 			return err
 		},
 	} {
@@ -71,13 +74,13 @@ func TestADropEndsThatTheClockSetsTheOldestWeek(t *testing.T) {
 		if err := drop(e); err != nil {
 			t.Fatal(name, err)
 		}
-		oldest := e.OldestWeek()
+		oldest := e.Retention().OldestWeek()
 		for _, weeks := range []int{-100, 0, 100} {
-			if e, _ := again(t, m, weeks); e.OldestWeek() != oldest {
-				t.Errorf("%s: the oldest week is %v, was %v", name, e.OldestWeek(), oldest)
+			if e, _ := again(t, m, weeks); e.Retention().OldestWeek() != oldest {
+				t.Errorf("%s: the oldest week is %v, was %v", name, e.Retention().OldestWeek(), oldest)
 			}
 		}
-		if err := e.LowerOldestWeek(ctx, oldest-1); name != "a scope" && !errors.Is(err, engine.ErrDropped) {
+		if err := e.Retention().LowerOldestWeek(ctx, oldest-1); name != "a scope" && !errors.Is(err, engine.ErrDropped) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if name == "a scope" { // whose own mark remains
@@ -93,11 +96,11 @@ func TestTheOldestWeekIsLoweredOnlyByACallOnceThereAreClaims(t *testing.T) {
 	e, m = again(t, m, 0)
 	wantVerdict(t, claim(t, e, event("a")), engine.TooOld)
 	week := weekOf(t, weeksLater(-4))
-	if err := e.LowerOldestWeek(ctx, week); err != nil {
+	if err := e.Retention().LowerOldestWeek(ctx, week); err != nil {
 		t.Fatal(err)
 	}
 	wantOldest(t, e, -4)
-	if err := e.LowerOldestWeek(ctx, week+1); err != nil {
+	if err := e.Retention().LowerOldestWeek(ctx, week+1); err != nil {
 		t.Error(err)
 	}
 	wantOldest(t, e, -4)
@@ -107,10 +110,10 @@ func TestTheOldestWeekIsLoweredOnlyByACallOnceThereAreClaims(t *testing.T) {
 	wantVerdict(t, claim(t, e, event("a")), engine.Duplicate)
 	wantVerdict(t, claim(t, e, at("ahead", weeksLater(10))), engine.TooNew)
 	verifyClean(t, e, 2)
-	if _, err := e.DropWeek(ctx, week); err != nil {
+	if _, err := e.Retention().DropWeek(ctx, week); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.LowerOldestWeek(ctx, week); !errors.Is(err, engine.ErrDropped) {
+	if err := e.Retention().LowerOldestWeek(ctx, week); !errors.Is(err, engine.ErrDropped) {
 		t.Errorf("a dropped week: %v", err)
 	}
 }

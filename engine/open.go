@@ -27,7 +27,7 @@ func Open(store storage.Store, options Options) (*Engine, error) {
 	}
 	e := newEngine(store, opt)
 	if err := e.load(); err != nil {
-		e.stopWork()
+		e.core.stopWork()
 		store.Release()
 		return nil, err
 	}
@@ -38,62 +38,62 @@ func Open(store storage.Store, options Options) (*Engine, error) {
 // newEngine combines the parts of an engine.
 func newEngine(store storage.Store, opt Options) *Engine {
 	e := &Engine{}
-	e.store, e.opt, e.seed, e.stopped = store, opt, store.Identity().Seed, make(chan struct{})
-	e.work, e.stopWork = context.WithCancel(context.Background())
-	e.reclaimingState = make(chan struct{}, 1)
+	e.core.store, e.core.opt, e.core.seed, e.core.stopped = store, opt, store.Identity().Seed, make(chan struct{})
+	e.core.work, e.core.stopWork = context.WithCancel(context.Background())
+	e.core.reclaimingState = make(chan struct{}, 1)
 	c, f, q := &e.core, &e.finder, &e.queue
 	e.finder = finder{core: c, kept: &e.kept, names: newNames(), screen: newScreen(opt), recent: newRecent(opt.RecentClaims)}
-	e.queue.core, e.requests = c, make(chan request, 64)
+	e.queue.core, e.queue.requests = c, make(chan request, 64)
 	t := &e.transactor
 	t.core, t.finder, t.queue, t.sums = c, f, q, newSums()
 	t.tx.init(c, f.screen)
-	e.decider = decider{finder: f, tx: &t.tx, sums: t.sums, holds: &e.holds, outbox: &t.outbox, seq: store.LastSeq()}
+	e.decider = decider{core: c, kept: &e.kept, finder: f, tx: &t.tx, sums: t.sums, holds: &e.holds, outbox: &t.outbox, seq: store.LastSeq()}
 	e.scanner = scanner{c, f, q}
-	e.snaps.finder, e.snaps.scanner = f, &e.scanner
-	e.committer.init(q.requests, &e.decider, &e.snaps)
+	e.snaps.core, e.snaps.finder, e.snaps.scanner = c, f, &e.scanner
+	e.committer.init(c, q.requests, &e.decider, &e.snaps)
 	e.retention.core, e.retention.finder, e.retention.queue, e.retention.holds = c, f, q, &e.holds
-	e.drops = make(chan struct{}, 1)
-	e.admin = admin{c, f, q, &e.decider, &e.scanner}
+	e.retention.drops = make(chan struct{}, 1)
+	e.admin = Admin{c, f, q, &e.decider, &e.scanner}
 	return e
 }
 
 func (e *Engine) start() {
 	seq := e.decider.seq
-	e.applying.Store(seq)
-	e.applied.init(seq)
-	e.durable.init(seq)
+	e.core.applying.Store(seq)
+	e.core.applied.init(seq)
+	e.core.durable.init(seq)
 	e.committer.start()
-	if !e.screen.trusted.Load() {
-		e.goBehind(e.snaps.rebuild)
+	if !e.finder.screen.trusted.Load() {
+		e.core.goBehind(e.snaps.rebuild)
 	}
-	e.reclaim.begin()
-	e.goBehind(e.finishDrops)
-	if !e.opt.Nightly.Off && !e.keepsAll() {
-		now := e.now()
-		e.nights.Go(func() { e.runNightly(e.work, now) })
+	e.retention.reclaim.begin()
+	e.core.goBehind(e.retention.finishDrops)
+	if !e.core.opt.Nightly.Off && !e.retention.keepsAll() {
+		now := e.core.now()
+		e.retention.nights.Go(func() { e.retention.runNightly(e.core.work, now) })
 	}
 }
 
 // load restores the state in which the previous engine left the store.
 func (e *Engine) load() error {
-	if err := e.loadState(); err != nil {
+	if err := loadState(e); err != nil {
 		return err
 	}
 	return e.snaps.load(e.decider.seq)
 }
 
-func (e *Engine) loadState() error {
+func loadState(e *Engine) error {
 	e.holds.at = make(map[string]time.Time)
-	err := e.store.ScanState(storage.Span{Prefix: []byte{stateName}}, func(key, value []byte) error {
-		return e.names.load(string(key[1:]), value)
+	err := e.core.store.ScanState(storage.Span{Prefix: []byte{stateName}}, func(key, value []byte) error {
+		return e.finder.names.load(string(key[1:]), value)
 	})
 	if err != nil {
 		return err
 	}
-	if err := e.loadUses(); err != nil {
+	if err := loadUses(e); err != nil {
 		return err
 	}
-	err = e.store.ScanState(storage.Span{Prefix: []byte{stateHold}}, func(key, value []byte) error {
+	err = e.core.store.ScanState(storage.Span{Prefix: []byte{stateHold}}, func(key, value []byte) error {
 		at, err := parseHold(value)
 		e.holds.at[string(key[1:])] = at
 		return err
@@ -101,64 +101,64 @@ func (e *Engine) loadState() error {
 	if err != nil {
 		return err
 	}
-	err = e.store.ScanState(storage.Span{Prefix: []byte{stateFloor}}, func(key, value []byte) error { return e.floors.load(key, value) })
+	err = e.core.store.ScanState(storage.Span{Prefix: []byte{stateFloor}}, func(key, value []byte) error { return e.kept.floors.load(key, value) })
 	if err != nil {
 		return err
 	}
-	e.floors.publish()()
-	if err := e.outbox.load(e.store); err != nil {
+	e.kept.floors.publish()()
+	if err := e.transactor.outbox.load(e.core.store); err != nil {
 		return err
 	}
-	return e.loadOldest()
+	return loadOldest(e)
 }
 
 // loadUses reads which names the weeks use. A store of an older format has no notes of these uses
 // (see names.convert).
-func (e *Engine) loadUses() error {
-	err := e.store.ScanState(storage.Span{Prefix: []byte{stateUse}}, func(key, value []byte) error { return e.names.loadUse(key, value) })
+func loadUses(e *Engine) error {
+	err := e.core.store.ScanState(storage.Span{Prefix: []byte{stateUse}}, func(key, value []byte) error { return e.finder.names.loadUse(key, value) })
 	if err != nil {
 		return err
 	}
-	_, noted, err := e.store.State(keyNames)
+	_, noted, err := e.core.store.State(keyNames)
 	if err != nil {
 		return err
 	}
 	if !noted && e.decider.seq > 0 {
 		newest := weekbucket.Min
-		err := e.store.Buckets(func(b storage.Bucket) error {
+		err := e.core.store.Buckets(func(b storage.Bucket) error {
 			newest = max(newest, b.Week)
 			return nil
 		})
 		if err != nil {
 			return err
 		}
-		e.names.legacy = &newest
+		e.finder.names.legacy = &newest
 	}
-	return e.names.check()
+	return e.finder.names.check()
 }
 
 // Close waits for calls in progress, cancels background work, and closes the store. Transactions
 // whose closures still run fail with ErrClosed when they next touch the engine. Close returns the
 // failure that stopped the engine, if one did.
 func (e *Engine) Close() error {
-	e.closing.Store(true)
+	e.core.closing.Store(true)
 	// before calls is locked: scans, verifications and backups hold it for reading until they are
 	// canceled
-	e.stopWork()
-	e.calls.Lock()
-	if e.closed {
-		e.calls.Unlock()
+	e.core.stopWork()
+	e.core.calls.Lock()
+	if e.core.closed {
+		e.core.calls.Unlock()
 		return ErrClosed
 	}
-	e.closed = true
-	e.calls.Unlock()
-	e.nights.Wait()
-	close(e.requests)
+	e.core.closed = true
+	e.core.calls.Unlock()
+	e.retention.nights.Wait()
+	close(e.queue.requests)
 	// before the background work ends: until then the committer may begin a snapshot
 	e.committer.loops.Wait()
-	e.behind.Wait()
-	if e.Err() == nil && e.screen.trusted.Load() {
+	e.core.behind.Wait()
+	if e.Err() == nil && e.finder.screen.trusted.Load() {
 		e.snaps.saveLast(e.decider.seq)
 	}
-	return errors.Join(e.Err(), e.store.Close())
+	return errors.Join(e.Err(), e.core.store.Close())
 }

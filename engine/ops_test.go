@@ -19,7 +19,7 @@ import (
 
 func forget(t testing.TB, e *engine.Engine, ev engine.Event) {
 	t.Helper()
-	if found, err := e.Forget(ctx, ev.Scope, ev.ID, ev.Time); !found || err != nil {
+	if found, err := e.Admin().Forget(ctx, ev.Scope, ev.ID, ev.Time); !found || err != nil {
 		t.Fatalf("forgetting %q: %v, %v", ev.ID, found, err)
 	}
 }
@@ -28,7 +28,7 @@ func TestLookupReturnsTheFirstSighting(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{RetentionWeeks: 2})
 	r := claim(t, e, event("a"))
 	for _, when := range []time.Time{noon, weekOf(t, noon).Start(), weeksLater(1).Add(-3 * 24 * time.Hour)} { // any time of its week
-		rec, found, err := e.Lookup(ctx, "billing", []byte("a"), when)
+		rec, found, err := e.Admin().Lookup(ctx, "billing", []byte("a"), when)
 		if err != nil || !found || rec != r.Record {
 			t.Fatalf("at %v: %+v %v %v", when, rec, found, err)
 		}
@@ -37,22 +37,22 @@ func TestLookupReturnsTheFirstSighting(t *testing.T) {
 		"never claimed": event("b"), "another week": at("a", weeksLater(-1)), "before the mark": at("a", weeksLater(-9)),
 		"another scope": {Scope: "Billing", ID: []byte("a"), Time: noon},
 	} {
-		if rec, found, err := e.Lookup(ctx, ev.Scope, ev.ID, ev.Time); found || err != nil || rec != (engine.Record{}) {
+		if rec, found, err := e.Admin().Lookup(ctx, ev.Scope, ev.ID, ev.Time); found || err != nil || rec != (engine.Record{}) {
 			t.Errorf("%s: %+v %v %v", what, rec, found, err)
 		}
 	}
 	var refused *engine.EventError
 	for _, ev := range []engine.Event{{ID: []byte("a"), Time: noon}, {Scope: "s", Time: noon}, {Scope: "s", ID: []byte("a")}} {
-		if _, _, err := e.Lookup(ctx, ev.Scope, ev.ID, ev.Time); !errors.As(err, &refused) {
+		if _, _, err := e.Admin().Lookup(ctx, ev.Scope, ev.ID, ev.Time); !errors.As(err, &refused) {
 			t.Error(err)
 		}
-		if _, err := e.Forget(ctx, ev.Scope, ev.ID, ev.Time); !errors.As(err, &refused) {
+		if _, err := e.Admin().Forget(ctx, ev.Scope, ev.ID, ev.Time); !errors.As(err, &refused) {
 			t.Error(err)
 		}
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, _, err := e.Lookup(ended, "billing", []byte("a"), noon); !errors.Is(err, context.Canceled) {
+	if _, _, err := e.Admin().Lookup(ended, "billing", []byte("a"), noon); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
@@ -65,7 +65,7 @@ func TestLookupFindsOnlyDurableClaims(t *testing.T) {
 	go func() { claim(t, e, event("a")); close(claimed) }()
 	awaitHeld(t, m)
 	looked := make(chan bool, 1)
-	go func() { _, found, _ := e.Lookup(ctx, "billing", []byte("a"), noon); looked <- found }()
+	go func() { _, found, _ := e.Admin().Lookup(ctx, "billing", []byte("a"), noon); looked <- found }()
 	select {
 	case <-looked:
 		t.Fatal("found although a power failure would still remove it")
@@ -92,9 +92,12 @@ func TestReadsThatWaitEndWithTheirContext(t *testing.T) {
 	}()
 	awaitHeld(t, m)
 	for name, read := range map[string]func(ctx context.Context) error{
-		"Get":    func(ctx context.Context) error { _, _, err := e.Get(ctx, []byte("k")); return err },
-		"Lookup": func(ctx context.Context) error { _, _, err := e.Lookup(ctx, "billing", []byte("a"), noon); return err },
-		"Offset": func(ctx context.Context) error { _, _, err := e.Offset(ctx, pos); return err },
+		"Get": func(ctx context.Context) error { _, _, err := e.Get(ctx, []byte("k")); return err },
+		"Lookup": func(ctx context.Context) error {
+			_, _, err := e.Admin().Lookup(ctx, "billing", []byte("a"), noon)
+			return err
+		},
+		"Offset": func(ctx context.Context) error { _, _, err := e.Admin().Offset(ctx, pos); return err },
 	} {
 		done := make(chan error, 1)
 		reading, cancel := context.WithTimeout(ctx, time.Millisecond)
@@ -119,10 +122,10 @@ func TestForgottenEventIsClaimedAgain(t *testing.T) {
 				wantVerdict(t, claim(t, e, event("a")), engine.Duplicate)
 				wantVerdict(t, claim(t, e, event("a")), engine.Duplicate)
 				forget(t, e, event("a"))
-				if _, found, err := e.Lookup(ctx, "billing", []byte("a"), noon); found || err != nil {
+				if _, found, err := e.Admin().Lookup(ctx, "billing", []byte("a"), noon); found || err != nil {
 					t.Fatal(found, err)
 				}
-				if found, err := e.Forget(ctx, "billing", []byte("a"), noon); found || err != nil {
+				if found, err := e.Admin().Forget(ctx, "billing", []byte("a"), noon); found || err != nil {
 					t.Fatal("forgotten twice:", found, err)
 				}
 				verifyClean(t, e, 0)
@@ -152,7 +155,7 @@ func TestForgetIsDurableOnReturnAndLeavesReservationsUnchanged(t *testing.T) {
 	err := e.Update(ctx, func(tx *engine.Tx) error {
 		r, err := tx.TryClaim(event("a"))
 		wantVerdict(t, r, engine.Claimed)
-		if _, err := e.Forget(ctx, "billing", []byte("a"), noon); !errors.Is(err, engine.ErrConflict) {
+		if _, err := e.Admin().Forget(ctx, "billing", []byte("a"), noon); !errors.Is(err, engine.ErrConflict) {
 			t.Error("a claim that a transaction holds:", err)
 		}
 		return err
@@ -162,10 +165,10 @@ func TestForgetIsDurableOnReturnAndLeavesReservationsUnchanged(t *testing.T) {
 	}
 	wantVerdict(t, claim(t, e, event("a")), engine.Duplicate)
 	wantVerdict(t, claim(t, e, at("old", weeksLater(-1))), engine.Claimed)
-	if _, err := e.DropWeek(ctx, e.OldestWeek()); err != nil {
+	if _, err := e.Retention().DropWeek(ctx, e.Retention().OldestWeek()); err != nil {
 		t.Fatal(err)
 	}
-	if found, err := e.Forget(ctx, "billing", []byte("old"), weeksLater(-1)); found || err != nil {
+	if found, err := e.Admin().Forget(ctx, "billing", []byte("old"), weeksLater(-1)); found || err != nil {
 		t.Fatal("forgotten in a dropped week:", found, err)
 	}
 	verifyClean(t, e, 1)
@@ -296,7 +299,7 @@ func TestVerifyDetectsChangesToTheStore(t *testing.T) {
 			s.scan = func(ctx context.Context, span storage.Span, started func(), fn func(key, record []byte) error) error {
 				return s.Mem.Scan(ctx, span, started, c.damage(fn))
 			}
-			r, err := e.Verify(ctx)
+			r, err := e.Admin().Verify(ctx)
 			if err != nil || r.Total == 0 || !strings.Contains(strings.Join(r.Problems, "\n"), c.problem) {
 				t.Fatalf("%+v %v", r, err)
 			}
@@ -311,12 +314,12 @@ func TestVerifyDetectsAFilterThatDeniesAClaim(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{RetentionWeeks: 4})
 	mustExpect(t, e, inWeeks(-1, 0, engine.MaxProblems), engine.Claimed)
 	e.ForgetFilter(weekOf(t, noon))
-	r, err := e.Verify(ctx)
+	r, err := e.Admin().Verify(ctx)
 	if err != nil || r.Total != engine.MaxProblems || len(r.Problems) != engine.MaxProblems || !strings.Contains(r.Problems[0], "denies") {
 		t.Fatalf("%d problems, %v", r.Total, err)
 	}
 	e.LoseFilter(weekOf(t, weeksLater(-1)))
-	if r, err = e.Verify(ctx); err != nil || r.Total != 2*engine.MaxProblems || len(r.Problems) != engine.MaxProblems {
+	if r, err = e.Admin().Verify(ctx); err != nil || r.Total != 2*engine.MaxProblems || len(r.Problems) != engine.MaxProblems {
 		t.Fatalf("%d problems, %d spelt out, %v", r.Total, len(r.Problems), err)
 	}
 }
@@ -342,7 +345,7 @@ func TestVerifyIsCleanDuringClaims(t *testing.T) {
 		})
 	}
 	for range 20 {
-		if r, err := e.Verify(ctx); err != nil || r.Total != 0 {
+		if r, err := e.Admin().Verify(ctx); err != nil || r.Total != 0 {
 			t.Fatalf("%d problems, %v", r.Total, err)
 		}
 	}
@@ -357,7 +360,7 @@ func TestBackupHasTheSameClaimsAndAHigherIncarnation(t *testing.T) {
 	if err := e.SetHold(ctx, "h", noon); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Backup(ctx, "copy"); err != nil {
+	if err := e.Admin().Backup(ctx, "copy"); err != nil {
 		t.Fatal(err)
 	}
 	wantVerdict(t, claim(t, e, event("later")), engine.Claimed)
@@ -372,10 +375,10 @@ func TestBackupHasTheSameClaimsAndAHigherIncarnation(t *testing.T) {
 	mustExpect(t, b, events, engine.Duplicate)
 	awaitTrust(t, b)
 	verifyClean(t, b, len(events))
-	if len(b.Holds()) != 1 || b.OldestWeek() != e.OldestWeek() {
-		t.Fatal(b.Holds(), b.OldestWeek())
+	if len(b.Holds()) != 1 || b.Retention().OldestWeek() != e.Retention().OldestWeek() {
+		t.Fatal(b.Holds(), b.Retention().OldestWeek())
 	}
-	if err := e.Backup(ctx, "copy"); err == nil {
+	if err := e.Admin().Backup(ctx, "copy"); err == nil {
 		t.Fatal("a backup over another one")
 	}
 }
@@ -414,7 +417,7 @@ func TestStatsCountReturnedVerdicts(t *testing.T) {
 	if s.CacheHits+s.StoreReads == 0 || s.SnapshotFailures != 0 || s.LastSnapshotErr != nil {
 		t.Errorf("%+v", s)
 	}
-	if s.OpenTransactions != 0 || s.Holds != 1 || s.Oldest != e.OldestWeek() || s.Store.DiskBytes == 0 || s.Store.WrittenBytes == 0 {
+	if s.OpenTransactions != 0 || s.Holds != 1 || s.Oldest != e.Retention().OldestWeek() || s.Store.DiskBytes == 0 || s.Store.WrittenBytes == 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -435,14 +438,14 @@ func TestCallsAfterCloseFailWithErrClosed(t *testing.T) {
 		"TryClaim":       second(e.TryClaim(ctx, event("a"))),
 		"TryClaimBatch":  second(e.TryClaimBatch(ctx, []engine.Event{event("a")})),
 		"Update":         e.Update(ctx, func(*engine.Tx) error { t.Error("the closure runs"); return nil }),
-		"Forget":         second(e.Forget(ctx, "s", []byte("a"), noon)),
+		"Forget":         second(e.Admin().Forget(ctx, "s", []byte("a"), noon)),
 		"Weeks":          second(e.Weeks(ctx)),
-		"Offsets":        second(e.Offsets(ctx, "g")),
-		"Verify":         second(e.Verify(ctx)),
-		"Backup":         e.Backup(ctx, "dir"),
-		"DropExpired":    second(e.DropExpired(ctx)),
-		"DropAllExpired": second(e.DropAllExpired(ctx)),
-		"DropWeek":       second(e.DropWeek(ctx, e.OldestWeek())),
+		"Offsets":        second(e.Admin().Offsets(ctx, "g")),
+		"Verify":         second(e.Admin().Verify(ctx)),
+		"Backup":         e.Admin().Backup(ctx, "dir"),
+		"DropExpired":    second(e.Retention().DropExpired(ctx)),
+		"DropAllExpired": second(e.Retention().DropAllExpired(ctx)),
+		"DropWeek":       second(e.Retention().DropWeek(ctx, e.Retention().OldestWeek())),
 		"SetHold":        e.SetHold(ctx, "h", noon),
 		"ReleaseHold":    e.ReleaseHold(ctx, "h"),
 	} {
@@ -450,10 +453,10 @@ func TestCallsAfterCloseFailWithErrClosed(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, _, err := e.Lookup(ctx, "s", []byte("a"), noon); !errors.Is(err, engine.ErrClosed) {
+	if _, _, err := e.Admin().Lookup(ctx, "s", []byte("a"), noon); !errors.Is(err, engine.ErrClosed) {
 		t.Error("Lookup:", err)
 	}
-	if _, _, err := e.Offset(ctx, engine.Position{Group: "g", Topic: "t"}); !errors.Is(err, engine.ErrClosed) {
+	if _, _, err := e.Admin().Offset(ctx, engine.Position{Group: "g", Topic: "t"}); !errors.Is(err, engine.ErrClosed) {
 		t.Error("Offset:", err)
 	}
 	if err := kept.Put([]byte("k"), nil); !errors.Is(err, engine.ErrNoTransaction) {
@@ -497,9 +500,9 @@ func TestCloseDuringCallsEndsThemAndLosesNothing(t *testing.T) {
 			})
 		}
 		for what, call := range map[string]func() error{
-			"verify": func() error { _, err := e.Verify(ctx); return err },
+			"verify": func() error { _, err := e.Admin().Verify(ctx); return err },
 			"weeks":  func() error { _, err := e.Weeks(ctx); return err },
-			"drop":   func() error { _, err := e.DropExpired(ctx); return err },
+			"drop":   func() error { _, err := e.Retention().DropExpired(ctx); return err },
 			"hold":   func() error { return e.SetHold(ctx, "h", noon) },
 			"update": func() error {
 				return e.Update(ctx, func(tx *engine.Tx) error { return tx.Put([]byte("k"), []byte("v")) })

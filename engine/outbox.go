@@ -62,19 +62,19 @@ func (o *outbox) size() uint64 {
 // makeRoom returns ErrOutboxFull if an entry has no room in the outbox. It reads the store only if the
 // outbox seems to be full.
 func (t *transactor) makeRoom(bytes uint64) error {
-	full := func() bool { return t.outbox.size()+bytes > t.opt.MaxOutboxBytes }
+	full := func() bool { return t.outbox.size()+bytes > t.core.opt.MaxOutboxBytes }
 	if !full() {
 		return nil
 	}
-	if err := t.enter(); err != nil {
+	if err := t.core.enter(); err != nil {
 		return err
 	}
-	defer t.leave()
-	if err := t.outbox.loadRemoved(t.store); err != nil {
-		return t.stop(err)
+	defer t.core.leave()
+	if err := t.outbox.loadRemoved(t.core.store); err != nil {
+		return t.core.stop(err)
 	}
 	if full() {
-		return fmt.Errorf("%w: it has %d bytes of Options.MaxOutboxBytes, %d", ErrOutboxFull, t.outbox.size(), t.opt.MaxOutboxBytes)
+		return fmt.Errorf("%w: it has %d bytes of Options.MaxOutboxBytes, %d", ErrOutboxFull, t.outbox.size(), t.core.opt.MaxOutboxBytes)
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func TestMessageCommitsWithClaimAndStateOrNotAtAll(t *testing.T) {
 	for unsynced := range m.Unsynced() + 1 {
 		crashed := m.CrashClone(unsynced)
 		after := open(t, crashed, engine.Options{})
-		_, claimed, err := after.Lookup(ctx, event("a").Scope, event("a").ID, event("a").Time)
+		_, claimed, err := after.Admin().Lookup(ctx, event("a").Scope, event("a").ID, event("a").Time)
 		if err != nil {
 			t.Fatal(err)
 		}

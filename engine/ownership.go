@@ -31,8 +31,7 @@ type ownerships struct {
 	all []*Ownership
 }
 
-// Own begins an ownership, until release is called. Owners of the same space share what they own; they
-// change it as Tx.As of their space.
+// Own implements Engine.Own.
 func (s *ownerships) Own(o Ownership) (release func()) {
 	mustOwn(o.Owner)
 	s.mu.Lock()

@@ -52,11 +52,11 @@ func (tx *Tx) Part() (*Part, error) {
 	defer tx.status.mu.Unlock()
 	p := &Part{tx: tx.e.newTx(), of: tx}
 	p.base = base{status: &p.tx.status, points: &tx.points, req: tx.req, at: tx.savepoint(), seen: make(map[string]struct{})}
-	p.tx.state.base, p.tx.judge.base = &p.base, &p.base
+	p.tx.state.base, p.tx.judge.txFinder.base = &p.base, &p.base
 	p.tx.status.whole = &tx.status
-	p.tx.judge.lazy, p.tx.judge.ctx, p.tx.judge.watched = tx.judge.lazy, tx.judge.ctx, tx.judge.watched.forPart(&tx.e.observations)
+	p.tx.judge.lazy, p.tx.judge.ctx, p.tx.judge.watched = tx.judge.lazy, tx.judge.ctx, tx.judge.watched.forPart(&tx.e.core.observations)
 	own := p.tx.req
-	own.claimant = claimant{owner: tx.req.owner, mine: make(map[lockName]int)}
+	own.claimant = claimant{owner: tx.req.claimant.owner, mine: make(map[lockName]int)}
 	own.reads.start, own.reads.since = tx.req.reads.start, tx.req.reads.since
 	if tx.parts == nil {
 		tx.parts = make(map[*Part]struct{})
@@ -112,11 +112,11 @@ func (p *Part) end(join bool) error {
 			of.judge.kept[v] += n
 		}
 		for _, w := range writes {
-			of.req.writes.add(w, of.req.writes.find(w.Key))
+			of.req.writes.add(w, of.req.writes.find(w.StateWrite.Key))
 		}
-		first := len(of.req.claims)
-		of.req.join(&tx.req.txClaims)
-		tx.e.tx.moveClaims(of.req.claims[first:], first)
+		first := len(of.req.claims.set.claims)
+		of.req.claims.join(&tx.req.claims)
+		tx.e.tx.moveClaims(of.req.claims.set.claims[first:], first)
 	}
 	return nil
 }
@@ -135,10 +135,10 @@ func (p *Part) check(join bool) error {
 	switch {
 	case err != nil || !join:
 		return err
-	case len(whole.claims)+len(own.claims) > limits.TxClaims, len(whole.arena)+len(own.arena) > limits.TxBytes:
+	case len(whole.claims.set.claims)+len(own.claims.set.claims) > limits.TxClaims, len(whole.claims.set.arena)+len(own.claims.set.arena) > limits.TxBytes:
 		return fmt.Errorf("%w: %d claims with keys of %d bytes in one transaction", ErrLimit, limits.TxClaims, limits.TxBytes)
 	}
-	return whole.checkSize(own.writes.bytes + own.dataBytes)
+	return whole.checkSize(own.writes.bytes + own.claims.dataBytes)
 }
 
 // latest returns the last write to each key, with sums added to the transaction's writes. The locks
@@ -149,7 +149,7 @@ func (p *Part) latest() (writes []txWrite, err error) {
 		if !own.isLatest(i) {
 			continue
 		}
-		if under := whole.find(w.Key); under >= 0 && w.isSum {
+		if under := whole.find(w.StateWrite.Key); under >= 0 && w.isSum {
 			if w, err = whole.list[under].plus(w.delta); err != nil {
 				return nil, err
 			}
@@ -175,8 +175,8 @@ func (p *Part) abandon() {
 func (p *Part) finish() {
 	tx := p.tx
 	tx.status.live, tx.status.lost = false, nil
-	tx.judge.undo(progress{})
-	tx.judge.watched.free(&tx.e.observations)
+	tx.judge.txFinder.undo(progress{})
+	tx.judge.watched.free(&tx.e.core.observations)
 	tx.judge.watched = nil
 	tx.e.free(tx)
 }

@@ -325,7 +325,7 @@ func runRecords(t *testing.T, records []partRecord, run func(tx *engine.Tx, reco
 	for i := range partEvents {
 		for week := range 2 {
 			ev := event(fmt.Sprint("event ", i))
-			rec, found, err := e.Lookup(ctx, ev.Scope, ev.ID, noon.AddDate(0, 0, -7*week))
+			rec, found, err := e.Admin().Lookup(ctx, ev.Scope, ev.ID, noon.AddDate(0, 0, -7*week))
 			if err != nil {
 				t.Fatal(err)
 			}

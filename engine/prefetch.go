@@ -11,7 +11,7 @@ const askAhead = 32
 
 // An ahead is the result of Prefetch.
 type ahead struct {
-	claimSet // only keys, no claims
+	set      claimSet // only keys, no claims
 	expected []expected
 	next     int    // index of the event that is expected next
 	asked    int    // index after those for which the filters were read
@@ -20,8 +20,8 @@ type ahead struct {
 
 // An expected event is an event that was passed to Prefetch.
 type expected struct {
-	candidate       // keys are in the arena of the ahead
-	idAt, idEnd int // the id, in the same arena
+	candidate   candidate // keys are in the arena of the ahead
+	idAt, idEnd int       // the id, in the same arena
 	time        time.Time
 	topic       string
 	approximate bool
@@ -33,7 +33,7 @@ type expected struct {
 // empty makes room for n events, in place of the previous ones.
 func (r *ahead) empty(n int) {
 	clear(r.expected)
-	r.expected, r.arena, r.near = slices.Grow(r.expected[:0], n)[:n], r.arena[:0], r.near[:0]
+	r.expected, r.set.arena, r.set.near = slices.Grow(r.expected[:0], n)[:n], r.set.arena[:0], r.set.near[:0]
 	r.next, r.asked = 0, 0
 }
 
@@ -41,26 +41,26 @@ func (r *ahead) empty(n int) {
 func (r *ahead) add(f *finder, x *expected, ev *Event, now time.Time) {
 	var told Result
 	// Whether a window or a lease has ended is decided when the event is claimed.
-	x.ok = !ev.timed() && f.newCandidate(&r.claimSet, &x.candidate, ev, &told, now)
+	x.ok = !ev.timed() && f.newCandidate(&r.set, &x.candidate, ev, &told, now)
 	if x.ok && ev.countsNear() {
-		f.addNear(&r.claimSet, &x.candidate, ev)
+		f.addNear(&r.set, &x.candidate, ev)
 	}
-	x.scope, x.time, x.topic, x.approximate, x.timed = ev.Scope, ev.Time, ev.Origin.Topic, ev.ApproximateTime, ev.timed()
-	x.idAt = len(r.arena)
-	r.arena = append(r.arena, ev.ID...)
-	x.idEnd = len(r.arena)
+	x.candidate.scope, x.time, x.topic, x.approximate, x.timed = ev.Scope, ev.Time, ev.Origin.Topic, ev.ApproximateTime, ev.timed()
+	x.idAt = len(r.set.arena)
+	r.set.arena = append(r.set.arena, ev.ID...)
+	x.idEnd = len(r.set.arena)
 }
 
 // ask reads the filters for the next expected events.
 func (r *ahead) ask(f *finder, others *transactions) {
-	r.before = f.applying.Load()
+	r.before = f.core.applying.Load()
 	n := min(askAhead, len(r.expected)-r.asked)
 	others.prefetch(r.expected[r.asked : r.asked+n])
-	f.screen.prefetch(n, func(i int) *place { return &r.expected[r.asked+i].place })
+	f.screen.prefetch(n, func(i int) *place { return &r.expected[r.asked+i].candidate.place })
 	filters := f.screen.view()
 	for range n {
 		x := &r.expected[r.asked]
-		x.new = x.ok && r.certainlyNew(&filters, &x.candidate)
+		x.new = x.ok && r.set.certainlyNew(&filters, &x.candidate)
 		r.asked++
 	}
 }
@@ -75,10 +75,10 @@ func (r *ahead) probablyClaimed(s *screen) []bool {
 	}
 	for from := 0; from < len(claimed); from += askAhead {
 		some := r.expected[from:min(from+askAhead, len(r.expected))]
-		s.prefetch(len(some), func(i int) *place { return &some[i].place })
+		s.prefetch(len(some), func(i int) *place { return &some[i].candidate.place })
 		for i := range some {
 			x := &some[i]
-			claimed[from+i] = x.ok && !r.certainlyNew(&filters, &x.candidate)
+			claimed[from+i] = x.ok && !r.set.certainlyNew(&filters, &x.candidate)
 		}
 	}
 	return claimed
@@ -93,12 +93,12 @@ func (r *ahead) expects(f *finder, others *transactions, ev *Event) *expected {
 		r.ask(f, others)
 	}
 	x := &r.expected[r.next]
-	if string(r.arena[x.idAt:x.idEnd]) != string(ev.ID) || x.time != ev.Time || x.approximate != ev.ApproximateTime ||
-		x.timed != ev.timed() || x.scope != ev.Scope || x.topic != ev.Origin.Topic {
+	if string(r.set.arena[x.idAt:x.idEnd]) != string(ev.ID) || x.time != ev.Time || x.approximate != ev.ApproximateTime ||
+		x.timed != ev.timed() || x.candidate.scope != ev.Scope || x.topic != ev.Origin.Topic {
 		return nil
 	}
 	r.next++
-	if !x.ok || x.week < f.oldestOf(x.scope) {
+	if !x.ok || x.candidate.place.week < f.kept.oldestOf(x.candidate.scope) {
 		return nil
 	}
 	return x
@@ -113,6 +113,6 @@ func (s *txSpares) newAhead() *ahead {
 
 func (s *txSpares) freeAhead(a *ahead) {
 	clear(a.expected)
-	*a = ahead{claimSet: a.emptied(), expected: a.expected[:0]}
+	*a = ahead{set: a.set.emptied(), expected: a.expected[:0]}
 	s.ahead.Put(a)
 }

@@ -128,8 +128,8 @@ func TestPrefetchedClaimOfAWeekThatIsDroppedIsTooOld(t *testing.T) {
 	late.ID = []byte("late")
 	update(t, e, func(tx *engine.Tx) {
 		mustPrefetch(t, tx, late, event("a"))
-		for week, _ := weekbucket.Of(old.Time); e.OldestWeek() <= week; {
-			if _, err := e.DropWeek(ctx, e.OldestWeek()); err != nil {
+		for week, _ := weekbucket.Of(old.Time); e.Retention().OldestWeek() <= week; {
+			if _, err := e.Retention().DropWeek(ctx, e.Retention().OldestWeek()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -347,8 +347,8 @@ func TestPrefetchChangesNoVerdict(t *testing.T) {
 				for week := range 2 {
 					ev := event(fmt.Sprint(i))
 					at := ev.Time.AddDate(0, 0, -7*week)
-					with, found, err := ahead.Lookup(ctx, ev.Scope, ev.ID, at)
-					without, alsoFound, alsoErr := plain.Lookup(ctx, ev.Scope, ev.ID, at)
+					with, found, err := ahead.Admin().Lookup(ctx, ev.Scope, ev.ID, at)
+					without, alsoFound, alsoErr := plain.Admin().Lookup(ctx, ev.Scope, ev.ID, at)
 					if with != without || found != alsoFound || err != nil || alsoErr != nil {
 						t.Fatalf("event %d: %v %v with prefetching, %v %v without; %v, %v", i, with, found, without, alsoFound, err, alsoErr)
 					}

@@ -13,20 +13,20 @@ import (
 // Keys and hashes of all events come first, then the filters are read for all of them, so that
 // their cache misses overlap.
 func (f *finder) prepare(r *ownClaims, events []Event, results []Result) error {
-	r.departed = f.left.changes.Load()
-	now := f.now()
+	r.departed = f.core.left.changes.Load()
+	now := f.core.now()
 	first := now.Truncate(time.Millisecond)
-	r.claims = slices.Grow(r.claims, len(events))
+	r.set.claims = slices.Grow(r.set.claims, len(events))
 	for i := range events {
-		n := len(r.claims)
-		r.claims = r.claims[:n+1]
-		c, ev, res := &r.claims[n], &events[i], &results[i]
-		if !f.newCandidate(&r.claimSet, c, ev, res, now) {
-			r.claims = r.claims[:n]
+		n := len(r.set.claims)
+		r.set.claims = r.set.claims[:n+1]
+		c, ev, res := &r.set.claims[n], &events[i], &results[i]
+		if !f.newCandidate(&r.set, c, ev, res, now) {
+			r.set.claims = r.set.claims[:n]
 			continue
 		}
 		if ev.countsNear() {
-			f.addNear(&r.claimSet, c, ev)
+			f.addNear(&r.set, c, ev)
 		}
 		c.result = res
 		res.Record.begin(ev, now, first)
@@ -34,19 +34,19 @@ func (f *finder) prepare(r *ownClaims, events []Event, results []Result) error {
 			res.Lease = newLease(ev, &res.Record, now)
 		}
 	}
-	r.open = len(r.claims)
-	f.screen.prefetch(len(r.claims), r.place)
-	asOf := f.applied.at.Load()
+	r.open = len(r.set.claims)
+	f.screen.prefetch(len(r.set.claims), r.set.place)
+	asOf := f.core.applied.at.Load()
 	r.asOf = asOf
 	filters := f.screen.view()
-	for i := range r.claims {
-		c := &r.claims[i]
-		c.certain = r.certainlyNew(&filters, c)
+	for i := range r.set.claims {
+		c := &r.set.claims[i]
+		c.certain = r.set.certainlyNew(&filters, c)
 		c.absent, c.asOf = c.certain, asOf
 	}
-	err := f.lookUpAll(&r.claimSet)
-	for i := range r.claims {
-		if r.claims[i].answered {
+	err := f.lookUpAll(&r.set)
+	for i := range r.set.claims {
+		if r.set.claims[i].answered {
 			r.open--
 		}
 	}

@@ -17,7 +17,7 @@ func (tx *Tx) Produce(m Message) (id string, err error) {
 	if err := tx.lock(); err != nil {
 		return "", err
 	}
-	now := tx.e.now()
+	now := tx.e.core.now()
 	tx.status.mu.Unlock()
 	en, err := m.entry(now)
 	if err != nil {

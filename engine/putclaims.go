@@ -112,7 +112,7 @@ func (w *groupClaims) prefetch(claims []candidate) {
 		return
 	}
 	for i := range claims {
-		atomic.LoadUint64(&w.slots[int(claims[i].hash)&(len(w.slots)-1)]) // the compiler does not remove it
+		atomic.LoadUint64(&w.slots[int(claims[i].place.hash)&(len(w.slots)-1)]) // the compiler does not remove it
 	}
 }
 

@@ -108,7 +108,7 @@ func awaitTrust(t testing.TB, e *engine.Engine) {
 
 func verifyClean(t testing.TB, e *engine.Engine, claims int) {
 	t.Helper()
-	r, err := e.Verify(ctx)
+	r, err := e.Admin().Verify(ctx)
 	if err != nil || r.Total != 0 || int(r.Claims) != claims {
 		t.Fatalf("verify finds %d claims, want %d, and %d problems %q, %v", r.Claims, claims, r.Total, r.Problems, err)
 	}
@@ -160,7 +160,7 @@ func (p *past) add(t testing.TB, n int) {
 	}
 	mustExpect(t, p.e, events, engine.Claimed)
 	for _, ev := range events[:n/10] {
-		if found, err := p.e.Forget(ctx, ev.Scope, ev.ID, ev.Time); !found || err != nil {
+		if found, err := p.e.Admin().Forget(ctx, ev.Scope, ev.ID, ev.Time); !found || err != nil {
 			t.Fatal("forget:", found, err)
 		}
 	}
@@ -377,7 +377,7 @@ func TestStoreOlderThanItsSnapshotIsDamaged(t *testing.T) {
 
 func TestBackupDoesNotTrustTheSnapshotsOfItsOrigin(t *testing.T) {
 	p := newPast(t)
-	if err := p.e.Backup(ctx, "copy"); err != nil {
+	if err := p.e.Admin().Backup(ctx, "copy"); err != nil {
 		t.Fatal(err)
 	}
 	m, err := p.Disk().Open("copy", storage.Identity{})
@@ -432,20 +432,20 @@ func TestVerdictsComeFromTheStoreWhileFiltersAreRebuilt(t *testing.T) {
 	mustExpect(t, e, late, engine.Duplicate)
 	mustExpect(t, e, p.forgotten, engine.Claimed)
 	for _, ev := range []engine.Event{late[0], p.known[0], p.known[len(p.known)-1]} { // before, and after the scan began
-		if found, err := e.Forget(ctx, ev.Scope, ev.ID, ev.Time); !found || err != nil {
+		if found, err := e.Admin().Forget(ctx, ev.Scope, ev.ID, ev.Time); !found || err != nil {
 			t.Fatal(found, err)
 		}
 	}
 	if _, err := e.Weeks(ctx); !errors.Is(err, engine.ErrRebuilding) {
 		t.Fatal("counts are returned while they are incomplete:", err)
 	}
-	if _, err := e.DropWeek(ctx, e.OldestWeek()); !errors.Is(err, engine.ErrRebuilding) {
+	if _, err := e.Retention().DropWeek(ctx, e.Retention().OldestWeek()); !errors.Is(err, engine.ErrRebuilding) {
 		t.Fatal("a week is dropped on incomplete counts:", err)
 	}
-	if _, err := e.PlanScopeDrop(ctx, "mail"); !errors.Is(err, engine.ErrRebuilding) {
+	if _, err := e.Retention().PlanScopeDrop(ctx, "mail"); !errors.Is(err, engine.ErrRebuilding) {
 		t.Fatal("a scope is planned on incomplete counts:", err)
 	}
-	if _, err := e.DropScope(ctx, engine.ScopeDropPlan{Scope: "mail", Oldest: e.OldestWeek()}); !errors.Is(err, engine.ErrRebuilding) {
+	if _, err := e.Retention().DropScope(ctx, engine.ScopeDropPlan{Scope: "mail", Oldest: e.Retention().OldestWeek()}); !errors.Is(err, engine.ErrRebuilding) {
 		t.Fatal("a scope is dropped on incomplete counts:", err)
 	}
 	if stats(t, e).FilterNegatives != 0 {
@@ -473,18 +473,18 @@ func TestWeekDroppedDuringARebuildStaysDropped(t *testing.T) {
 	release := make(chan struct{})
 	e := open(t, heldScan(p.lost(t), release), o)
 	c.set(noon.AddDate(0, 0, 7*3))
-	if r, err := e.DropAllExpired(ctx); err != nil || r.Weeks != 3 || r.Buckets != 6 {
+	if r, err := e.Retention().DropAllExpired(ctx); err != nil || r.Weeks != 3 || r.Buckets != 6 {
 		t.Fatalf("%+v %v", r, err)
 	}
 	close(release)
 	awaitTrust(t, e)
-	if weeks, err := e.Weeks(ctx); err != nil || len(weeks) != 2 || weeks[0].Week < e.OldestWeek() {
+	if weeks, err := e.Weeks(ctx); err != nil || len(weeks) != 2 || weeks[0].Week < e.Retention().OldestWeek() {
 		t.Fatal(weeks, err)
 	}
 	kept := 0
 	for _, ev := range p.known {
 		want := engine.TooOld
-		if week, _ := weekbucket.Of(ev.Time); week >= e.OldestWeek() {
+		if week, _ := weekbucket.Of(ev.Time); week >= e.Retention().OldestWeek() {
 			want = engine.Duplicate
 			kept++
 		}
@@ -657,7 +657,7 @@ func TestCrashAtAnyMomentAroundSnapshotsLosesNothing(t *testing.T) {
 			t.Fatalf("crash at %s: %v", c.at, err)
 		}
 		awaitTrust(t, e)
-		if r, err := e.Verify(ctx); err != nil || r.Total != 0 || int(r.Claims) < len(c.known) {
+		if r, err := e.Admin().Verify(ctx); err != nil || r.Total != 0 || int(r.Claims) < len(c.known) {
 			t.Fatalf("crash at %s: %+v %v", c.at, r, err)
 		}
 		if s := stats(t, e).FilterSource; s == engine.FromScan {

@@ -35,7 +35,9 @@ func (t *ticket) leave() bool { return t.state.CompareAndSwap(waiting, left) }
 
 func newTicket() ticket { return ticket{done: make(chan struct{}, 1)} }
 
-func (t *ticket) slip() *ticket { return t }
+func (c *ownClaims) slip() *ticket { return &c.ticket }
+func (c *command) slip() *ticket   { return &c.ticket }
+func (r *txRequest) slip() *ticket { return &r.ticket }
 
 // await waits for the answers to a request that was handed over: err says then what they are worth.
 // It returns false if ctx ends before they are there.
@@ -55,12 +57,12 @@ func (t *ticket) await(ctx context.Context) bool {
 
 // ownClaims are at-most-once claims, each independent of the others, and changes of leased claims.
 type ownClaims struct {
-	ticket
-	claimSet
-	open int        // claims that the committer is to decide
-	asOf uint64     // the batch before the filters were read
-	more bool       // another part of its batch is handed over next
-	next *ownClaims // the next part of its batch, nil if there is none
+	ticket ticket
+	set    claimSet
+	open   int        // claims that the committer is to decide
+	asOf   uint64     // the batch before the filters were read
+	more   bool       // another part of its batch is handed over next
+	next   *ownClaims // the next part of its batch, nil if there is none
 
 	leavable  bool   // it counts in departures
 	departed  uint64 // departures.changes before anything was looked up
@@ -69,8 +71,8 @@ type ownClaims struct {
 
 // A command runs in the committer, alone in its batch, with everything before it applied.
 type command struct {
-	ticket
-	run func(g *group) error
+	ticket ticket
+	run    func(g *group) error
 }
 
 // spares are requests that are reused, with their memory.
@@ -84,7 +86,7 @@ func (s *spares) newOwn() *ownClaims {
 }
 
 func (s *spares) freeOwn(r *ownClaims) {
-	*r = ownClaims{ticket: ticket{done: r.done}, claimSet: r.emptied()}
+	*r = ownClaims{ticket: ticket{done: r.ticket.done}, set: r.set.emptied()}
 	s.own.Put(r)
 }
 
@@ -139,7 +141,7 @@ func (g *group) reset() {
 
 // A queue hands requests to the committer.
 type queue struct {
-	*core
+	core     *core
 	requests chan request
 	spares   spares
 }
@@ -163,12 +165,12 @@ func (q *queue) handOverBehind(r request) {
 		return
 	default:
 	}
-	if q.enter() != nil { // Close waits for the caller, and may wait a little longer
+	if q.core.enter() != nil { // Close waits for the caller, and may wait a little longer
 		q.requests <- r
 		return
 	}
 	go func() {
-		defer q.leave()
+		defer q.core.leave()
 		q.requests <- r
 	}()
 }
@@ -196,26 +198,26 @@ func (q *queue) control(ctx context.Context, fn func(g *group) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := q.enter(); err != nil {
+	if err := q.core.enter(); err != nil {
 		return err
 	}
-	defer q.leave()
+	defer q.core.leave()
 	return q.submit(ctx, &command{ticket: newTicket(), run: fn})
 }
 
 // withdraw withdraws the claims of a request whose caller has left, once they are durable. The
 // caller has begun a call (core.enter), so that Close waits.
 func (q *queue) withdraw(r *ownClaims, events int) {
-	defer q.left.atRisk.Add(-int64(events))
-	<-r.done
-	if r.err != nil {
+	defer q.core.left.atRisk.Add(-int64(events))
+	<-r.ticket.done
+	if r.ticket.err != nil {
 		return // nothing was claimed, or the store has failed and nothing more can be written
 	}
-	r.state.Store(waiting)
+	r.ticket.state.Store(waiting)
 	r.withdrawn, r.more, r.leavable = true, false, false
 	q.requests <- r
-	<-r.done
-	if r.err == nil {
+	<-r.ticket.done
+	if r.ticket.err == nil {
 		q.spares.freeOwn(r)
 	}
 }

@@ -11,9 +11,9 @@ import (
 
 // A scanner reads all claims from one snapshot.
 type scanner struct {
-	*core
-	*finder
-	*queue
+	core   *core
+	finder *finder
+	queue  *queue
 }
 
 // A scanned claim, with its decoded key.
@@ -28,20 +28,20 @@ type scanned struct {
 // committer is stopped at that moment; fn is then called for each claim of a retained week, while
 // claims continue.
 func (s *scanner) beginScan(ctx context.Context, begun func(), fn func(scanned) error) error {
-	if err := s.enter(); err != nil {
+	if err := s.core.enter(); err != nil {
 		return err
 	}
-	defer s.leave()
+	defer s.core.leave()
 	callers := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.work, cancel)() // Close does not wait for a scan
+	defer context.AfterFunc(s.core.work, cancel)() // Close does not wait for a scan
 	started, done, running := make(chan struct{}), make(chan error, 1), false
 	scan := &command{ticket: newTicket()}
 	scan.run = func(*group) error {
 		running = true
 		go func() {
-			done <- s.store.Scan(ctx, storage.Span{}, func() {
+			done <- s.core.store.Scan(ctx, storage.Span{}, func() {
 				begun() // the committer waits, and nothing was scanned yet
 				close(started)
 			}, func(key, record []byte) error {
@@ -50,7 +50,7 @@ func (s *scanner) beginScan(ctx context.Context, begun func(), fn func(scanned) 
 					return err
 				}
 				c, err := s.scanned(b, key, record)
-				if b.Week < s.oldestOf(b.Scope) {
+				if b.Week < s.finder.kept.oldestOf(b.Scope) {
 					return nil // its names may already be freed
 				}
 				if err != nil {
@@ -67,27 +67,27 @@ func (s *scanner) beginScan(ctx context.Context, begun func(), fn func(scanned) 
 			return err
 		}
 	}
-	err := s.submit(ctx, scan)
+	err := s.queue.submit(ctx, scan)
 	if running {
 		if err != nil {
 			cancel()
 		}
 		err = errors.Join(err, <-done)
 	}
-	if s.work.Err() != nil && callers.Err() == nil && errors.Is(err, context.Canceled) {
-		return cmp.Or(s.Err(), ErrClosed)
+	if s.core.work.Err() != nil && callers.Err() == nil && errors.Is(err, context.Canceled) {
+		return cmp.Or(s.core.Err(), ErrClosed)
 	}
 	return err
 }
 
 func (s *scanner) scanned(b storage.Bucket, key, record []byte) (scanned, error) {
-	rec, err := s.parse(record)
+	rec, err := s.finder.parse(record)
 	if err != nil {
 		return scanned{}, err
 	}
-	scope, ok := s.names.number(b.Scope)
+	scope, ok := s.finder.names.number(b.Scope)
 	if !ok {
 		return scanned{}, fmt.Errorf("%w: scope %q is not in the table of names", storage.ErrDamaged, b.Scope)
 	}
-	return scanned{bucketRef{scope, b.Week}, key, s.hash(key), rec}, nil
+	return scanned{bucketRef{scope, b.Week}, key, s.core.hash(key), rec}, nil
 }

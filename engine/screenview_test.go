@@ -57,9 +57,9 @@ func TestProbablyClaimedWhileTheFiltersAreRebuilt(t *testing.T) {
 	r := &ahead{expected: make([]expected, askAhead+2)}
 	for i := range r.expected {
 		x := &r.expected[i]
-		x.place, x.ok = place{week: week, hash: uint64(i+1) * 0x9E3779B97F4A7C15}, i%3 != 0
+		x.candidate.place, x.ok = place{week: week, hash: uint64(i+1) * 0x9E3779B97F4A7C15}, i%3 != 0
 		if i%2 == 0 {
-			full.Add(x.hash)
+			full.Add(x.candidate.place.hash)
 		}
 	}
 	for _, trusted := range []bool{false, true} {

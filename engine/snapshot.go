@@ -18,7 +18,8 @@ import (
 
 // snapshots writes and loads snapshots of the filters, and tracks the contents of the two sidecars.
 type snapshots struct {
-	*finder
+	core    *core
+	finder  *finder
 	scanner *scanner
 	since   uint64 // claims put since the last snapshot was begun; the committer's
 	source  string
@@ -35,8 +36,8 @@ type snapshots struct {
 // maybeSnapshot begins a snapshot if one is due. seq is the last batch that was decided. The
 // committer calls it after a batch was applied.
 func (s *snapshots) maybeSnapshot(seq uint64) {
-	due := s.since >= max(s.opt.snapshotEvery, s.screen.claims/snapshotFraction) || s.retryDue()
-	if !due || !s.screen.trusted.Load() || s.Err() != nil {
+	due := s.since >= max(s.core.opt.snapshotEvery, s.finder.screen.claims/snapshotFraction) || s.retryDue()
+	if !due || !s.finder.screen.trusted.Load() || s.core.Err() != nil {
 		return
 	}
 	if !s.begin() {
@@ -44,7 +45,7 @@ func (s *snapshots) maybeSnapshot(seq uint64) {
 	}
 	s.since = 0
 	cut := s.cut(seq)
-	s.goBehind(func(context.Context) { s.saveSnapshot(cut, true) })
+	s.core.goBehind(func(context.Context) { s.saveSnapshot(cut, true) })
 }
 
 func (s *snapshots) begin() bool {
@@ -82,8 +83,8 @@ func (s *snapshots) newest() uint64 {
 // meanwhile, which is harmless.
 func (s *snapshots) cut(seq uint64) *snapshot {
 	return &snapshot{
-		identity: s.store.Identity(), seq: seq,
-		counts: s.screen.copyCounts(), filters: *s.screen.filters.Load(),
+		identity: s.core.store.Identity(), seq: seq,
+		counts: s.finder.screen.copyCounts(), filters: *s.finder.screen.filters.Load(),
 	}
 }
 
@@ -93,7 +94,7 @@ func (s *snapshots) cut(seq uint64) *snapshot {
 // snapshotRetry begins another snapshot.
 func (s *snapshots) saveSnapshot(cut *snapshot, trim bool) {
 	err := errors.New("the store failed")
-	if s.durable.wait(cut.seq) {
+	if s.core.durable.wait(cut.seq) {
 		err = s.writeSnapshot(cut)
 	}
 	if err == nil && trim {
@@ -106,7 +107,7 @@ func (s *snapshots) saveSnapshot(cut *snapshot, trim bool) {
 	s.retryAt.Store(0)
 	if err != nil {
 		s.failed++
-		s.retryAt.Store(time.Now().Add(s.opt.snapshotRetry).UnixNano())
+		s.retryAt.Store(time.Now().Add(s.core.opt.snapshotRetry).UnixNano())
 	}
 }
 
@@ -117,7 +118,7 @@ func (s *snapshots) writeSnapshot(cut *snapshot) error {
 		slot = 1
 	}
 	s.mu.Unlock()
-	if err := s.store.WriteSidecar(snapshotNames[slot], cut.write); err != nil {
+	if err := s.core.store.WriteSidecar(snapshotNames[slot], cut.write); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -134,7 +135,7 @@ func (s *snapshots) trimJournal() error {
 	if kept == 0 {
 		return nil
 	}
-	return s.store.TrimJournal(kept + 1)
+	return s.core.store.TrimJournal(kept + 1)
 }
 
 // saveLast leaves one snapshot, of the last batch, when the engine closes. The other one and the
@@ -148,25 +149,25 @@ func (s *snapshots) saveLast(seq uint64) {
 	s.mu.Lock()
 	slot := slices.Index(s.seqs[:], seq)
 	s.mu.Unlock()
-	if seq == s.store.LastSeq() || slot < 0 || s.empty(snapshotNames[1-slot]) != nil {
+	if seq == s.core.store.LastSeq() || slot < 0 || s.empty(snapshotNames[1-slot]) != nil {
 		return
 	}
-	if first, err := s.firstJournaled(); err == nil && first > 0 && seq-first < s.opt.trimAtClose {
-		_ = s.store.TrimJournal(seq + 1) // if it failed, so does the store's Close
+	if first, err := s.firstJournaled(); err == nil && first > 0 && seq-first < s.core.opt.trimAtClose {
+		_ = s.core.store.TrimJournal(seq + 1) // if it failed, so does the store's Close
 	}
 }
 
 // empty empties a sidecar. One without content is no snapshot.
 func (s *snapshots) empty(name string) error {
 	var held int64
-	err := s.store.ReadSidecar(name, func(_ io.Reader, size int64) error {
+	err := s.core.store.ReadSidecar(name, func(_ io.Reader, size int64) error {
 		held = size
 		return nil
 	})
 	if errors.Is(err, fs.ErrNotExist) || err == nil && held == 0 {
 		return nil
 	}
-	return s.store.WriteSidecar(name, func(io.Writer) error { return nil })
+	return s.core.store.WriteSidecar(name, func(io.Writer) error { return nil })
 }
 
 // outgrown reports whether a filter was saturated or evicted under a smaller budget, or that of the
@@ -195,10 +196,10 @@ func (s *snapshot) sizes() map[weekbucket.Week]uint64 {
 
 // A savedSnapshot is a snapshot that was found in a sidecar. Its filters are not read yet.
 type savedSnapshot struct {
-	*snapshot
-	slot  int
-	weeks []weekbucket.Week
-	body  int64 // the last bytes of the sidecar are the filters
+	snapshot *snapshot
+	slot     int
+	weeks    []weekbucket.Week
+	body     int64 // the last bytes of the sidecar are the filters
 }
 
 // loadSnapshot returns the newest usable snapshot of this store from which the journal continues to
@@ -225,15 +226,15 @@ func (s *snapshots) loadSnapshot(first func() (uint64, error)) (*snapshot, error
 			}
 			newest = saved.snapshot
 		}
-		s.seqs[saved.slot] = saved.seq
+		s.seqs[saved.slot] = saved.snapshot.seq
 	}
 	return newest, nil
 }
 
 // readUsable reads the filters of a snapshot, if it is usable.
 func (s *snapshots) readUsable(saved savedSnapshot, first func() (uint64, error)) (bool, error) {
-	if saved.seq < s.store.LastSeq() {
-		if first, err := first(); err != nil || first == 0 || first > saved.seq+1 {
+	if saved.snapshot.seq < s.core.store.LastSeq() {
+		if first, err := first(); err != nil || first == 0 || first > saved.snapshot.seq+1 {
 			return false, err
 		}
 	}
@@ -242,8 +243,8 @@ func (s *snapshots) readUsable(saved savedSnapshot, first func() (uint64, error)
 	} else if err != nil {
 		return false, err
 	}
-	if saved.outgrown(s.screen.budget) { // it is ignored, so that Close writes another one
-		s.screen.sizes = saved.sizes()
+	if saved.snapshot.outgrown(s.finder.screen.budget) { // it is ignored, so that Close writes another one
+		s.finder.screen.sizes = saved.snapshot.sizes()
 		return false, nil
 	}
 	return true, nil
@@ -254,7 +255,7 @@ func (s *snapshots) findSnapshots() ([]savedSnapshot, error) {
 	var found []savedSnapshot
 	for slot, name := range snapshotNames {
 		saved := savedSnapshot{slot: slot}
-		err := s.store.ReadSidecar(name, func(r io.Reader, size int64) (err error) {
+		err := s.core.store.ReadSidecar(name, func(r io.Reader, size int64) (err error) {
 			saved.snapshot, saved.weeks, saved.body, err = readSnapshotHeader(r, size)
 			return err
 		})
@@ -264,24 +265,24 @@ func (s *snapshots) findSnapshots() ([]savedSnapshot, error) {
 		if err != nil {
 			return nil, err
 		}
-		if id := s.store.Identity(); saved.identity.UUID != id.UUID || saved.identity.Incarnation != id.Incarnation {
+		if id := s.core.store.Identity(); saved.snapshot.identity.UUID != id.UUID || saved.snapshot.identity.Incarnation != id.Incarnation {
 			continue
 		}
-		if last := s.store.LastSeq(); saved.seq > last {
-			return nil, fmt.Errorf("%w: it ends with batch %d, but batch %d was durable", storage.ErrDamaged, last, saved.seq)
+		if last := s.core.store.LastSeq(); saved.snapshot.seq > last {
+			return nil, fmt.Errorf("%w: it ends with batch %d, but batch %d was durable", storage.ErrDamaged, last, saved.snapshot.seq)
 		}
 		found = append(found, saved)
 	}
-	slices.SortFunc(found, func(a, b savedSnapshot) int { return cmp.Compare(b.seq, a.seq) })
+	slices.SortFunc(found, func(a, b savedSnapshot) int { return cmp.Compare(b.snapshot.seq, a.snapshot.seq) })
 	return found, nil
 }
 
 // readFilters reads the filters of a snapshot whose header was read before.
 func (s *snapshots) readFilters(saved savedSnapshot) error {
-	return s.store.ReadSidecar(snapshotNames[saved.slot], func(r io.Reader, size int64) error {
+	return s.core.store.ReadSidecar(snapshotNames[saved.slot], func(r io.Reader, size int64) error {
 		if _, err := io.CopyN(io.Discard, r, size-saved.body); err != nil {
 			return err
 		}
-		return saved.readFilters(r, saved.weeks, saved.body, s.screen.growerOf)
+		return saved.snapshot.readFilters(r, saved.weeks, saved.body, s.finder.screen.growerOf)
 	})
 }

@@ -65,42 +65,42 @@ type Stats struct {
 // Stats returns the figures. It reads the store's sizes and takes no part in judging events. If it
 // returns an error, also after a failure or Close, all fields except Store and OutboxBytes are valid.
 func (e *Engine) Stats() (Stats, error) {
-	s := e.stats()
-	if err := e.enter(); err != nil {
+	s := stats(e)
+	if err := e.core.enter(); err != nil {
 		return s, err
 	}
-	defer e.leave()
-	if err := e.outbox.loadRemoved(e.store); err != nil {
-		return s, e.stop(err)
+	defer e.core.leave()
+	if err := e.transactor.outbox.loadRemoved(e.core.store); err != nil {
+		return s, e.core.stop(err)
 	}
-	s.OutboxBytes = e.outbox.size()
+	s.OutboxBytes = e.transactor.outbox.size()
 	var err error
-	s.Store, err = e.store.Usage()
+	s.Store, err = e.core.store.Usage()
 	return s, err
 }
 
-func (e *Engine) stats() Stats {
-	bytes, saturated, evicted := e.screen.size()
+func stats(e *Engine) Stats {
+	bytes, saturated, evicted := e.finder.screen.size()
 	s := Stats{
-		Verdicts:             e.counters.verdicts.load(),
-		Attempts:             e.counters.attempts.load(),
-		Withdrawn:            e.counters.withdrawn.Load(),
-		AtRisk:               uint64(e.left.atRisk.Load()),
-		FilterNegatives:      e.screen.negatives.Load(),
-		FilterFalsePositives: e.screen.falsePositives.Load(),
+		Verdicts:             e.core.counters.verdicts.load(),
+		Attempts:             e.core.counters.attempts.load(),
+		Withdrawn:            e.core.counters.withdrawn.Load(),
+		AtRisk:               uint64(e.core.left.atRisk.Load()),
+		FilterNegatives:      e.finder.screen.negatives.Load(),
+		FilterFalsePositives: e.finder.screen.falsePositives.Load(),
 		FilterBytes:          bytes,
 		FiltersSaturated:     saturated,
 		FiltersEvicted:       evicted,
 		FilterSource:         e.snaps.source,
-		FilterRebuilding:     !e.screen.trusted.Load(),
-		FilterRebuilt:        e.screen.rebuilt.Load(),
-		CacheHits:            e.counters.cacheHits.Load(),
-		StoreReads:           e.counters.storeReads.Load(),
-		MaxOutboxBytes:       e.opt.MaxOutboxBytes,
-		OpenTransactions:     e.tx.count(),
+		FilterRebuilding:     !e.finder.screen.trusted.Load(),
+		FilterRebuilt:        e.finder.screen.rebuilt.Load(),
+		CacheHits:            e.core.counters.cacheHits.Load(),
+		StoreReads:           e.core.counters.storeReads.Load(),
+		MaxOutboxBytes:       e.core.opt.MaxOutboxBytes,
+		OpenTransactions:     e.transactor.tx.count(),
 		Holds:                len(e.Holds()),
-		Names:                e.names.count(),
-		Oldest:               e.OldestWeek(),
+		Names:                e.finder.names.count(),
+		Oldest:               e.Retention().OldestWeek(),
 	}
 	s.SnapshotFailures, s.LastSnapshotErr = e.snaps.failures()
 	return s

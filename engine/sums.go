@@ -19,9 +19,9 @@ type sums struct {
 }
 
 type knownSum struct {
-	sumBefore
-	seq   uint64 // the batch of the last Add, if no other write came after that
-	index int    // of its write in that batch
+	sumBefore sumBefore
+	seq       uint64 // the batch of the last Add, if no other write came after that
+	index     int    // of its write in that batch
 }
 
 // maxSumBytes is the maximum memory of the cache. A key takes its length and about knownSumIn
@@ -110,7 +110,7 @@ func (s *sums) lookUp(c *core, writes *txWrites) error {
 			continue
 		}
 		w.sum.asOf = c.applied.at.Load()
-		value, found, err := c.store.State(w.Key)
+		value, found, err := c.store.State(w.StateWrite.Key)
 		if err != nil {
 			return c.stop(err)
 		}

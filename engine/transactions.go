@@ -76,7 +76,7 @@ func (t *transactions) prefetch(expected []expected) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i := range expected {
-		t.claims.prefetch(expected[i].lock)
+		t.claims.prefetch(expected[i].candidate.lock)
 	}
 }
 
@@ -91,16 +91,16 @@ func (t *transactions) reserve(c *candidate, tx *txRequest, index int, near []pl
 			return taken, false
 		}
 	}
-	if t.claims.n == 0 || c.week != t.last {
-		t.noteWeek(c.week)
+	if t.claims.n == 0 || c.place.week != t.last {
+		t.noteWeek(c.place.week)
 	}
-	r := reservation{name: c.lock, owner: tx.owner, claim: int32(index)}
-	if tx.isPart() {
-		r = reservation{name: c.lock, owner: tx.owner, claim: noClaim, parts: 1}
+	r := reservation{name: c.lock, owner: tx.claimant.owner, claim: int32(index)}
+	if tx.claimant.isPart() {
+		r = reservation{name: c.lock, owner: tx.claimant.owner, claim: noClaim, parts: 1}
 	}
 	switch taken = t.claims.add(r); {
 	case taken.owner == nil:
-	case tx.shares(taken):
+	case tx.claimant.shares(taken):
 		t.claims.update(c.lock, func(shared *reservation) {
 			shared.claim = max(shared.claim, r.claim)
 			shared.parts += r.parts
@@ -108,8 +108,8 @@ func (t *transactions) reserve(c *candidate, tx *txRequest, index int, near []pl
 	default:
 		return taken, false
 	}
-	if tx.isPart() {
-		tx.mine[c.lock] = index
+	if tx.claimant.isPart() {
+		tx.claimant.mine[c.lock] = index
 	}
 	if t.claims.n == 1 {
 		t.any.Store(true)
@@ -137,11 +137,11 @@ func (t *transactions) taken(c *candidate, tx *txRequest, near []place) (taken r
 	for i := -1; i < len(near); i++ {
 		name := c.lock
 		if i >= 0 {
-			name = t.lockName(tx.key(&near[i]))
+			name = t.lockName(tx.claims.set.key(&near[i]))
 		}
 		switch r := t.claims.get(name); {
-		case r.owner == nil, tx.shares(r):
-		case r.owner == tx.owner:
+		case r.owner == nil, tx.claimant.shares(r):
+		case r.owner == tx.claimant.owner:
 			return r
 		case taken.owner == nil:
 			taken = r
@@ -327,9 +327,9 @@ func (t *transactions) wrote(r *txRequest, seq uint64) {
 			t.log.add(w.name, seq)
 		}
 	}
-	for i := range r.claims {
-		if r.claims[i].again {
-			t.written.note(claimRead(r.key(&r.claims[i].place)), recentWrite{seq: seq})
+	for i := range r.claims.set.claims {
+		if r.claims.set.claims[i].again {
+			t.written.note(claimRead(r.claims.set.key(&r.claims.set.claims[i].place)), recentWrite{seq: seq})
 		}
 	}
 	t.forgetSome()

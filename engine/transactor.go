@@ -7,9 +7,9 @@ import (
 
 // A transactor begins, commits and ends transactions.
 type transactor struct {
-	*core
-	*finder
-	*queue
+	core   *core
+	finder *finder
+	queue  *queue
 	tx     transactions
 	lane   lane
 	sums   *sums
@@ -20,7 +20,7 @@ type transactor struct {
 // begin begins a transaction.
 func (t *transactor) begin() *Tx {
 	tx := t.newTx()
-	tx.req.owner = &tx.owner
+	tx.req.claimant.owner = &tx.owner
 	t.tx.begin(&tx.req.reads)
 	return tx
 }
@@ -30,7 +30,7 @@ func (t *transactor) newTx() *Tx {
 	req := t.reused.newTx()
 	tx := &Tx{e: t, req: req, status: txStatus{core: t.core, live: true}}
 	tx.state = txState{core: t.core, status: &tx.status, others: &t.tx, req: req}
-	tx.judge = txJudge{txFinder: txFinder{finder: t.finder, status: &tx.status, others: &t.tx, spares: &t.reused, req: req}}
+	tx.judge = txJudge{core: t.core, finder: t.finder, txFinder: txFinder{core: t.core, finder: t.finder, status: &tx.status, others: &t.tx, spares: &t.reused, req: req}}
 	return tx
 }
 
@@ -46,26 +46,26 @@ func (t *transactor) commit(ctx context.Context, tx *Tx) (err error) {
 	}
 	defer func() {
 		if !errors.Is(err, errLeft) {
-			t.leave()
+			t.core.leave()
 		}
 	}()
 	r := tx.req
 	tx.status.live = false
 	r.reads.ranges = mergeRanges(r.reads.ranges)
 	tx.status.mu.Unlock()
-	if len(r.claims) == 0 && len(r.writes.list) == 0 {
+	if len(r.claims.set.claims) == 0 && len(r.writes.list) == 0 {
 		if by, _ := t.tx.overtaken(&r.reads); tx.judge.told && by > 0 {
 			tx.status.lostTo = by
 			return ErrConflict
 		}
 		tx.turn.end()
-		return t.settleContext(ctx) // its reads and results are durable
+		return t.core.settleContext(ctx) // its reads and results are durable
 	}
 	if err := t.sums.lookUp(t.core, &r.writes); err != nil {
 		return err
 	}
 	r.member, r.turn = tx.member, tx.turn
-	if err = t.submit(ctx, r); !errors.Is(err, errLeft) {
+	if err = t.queue.submit(ctx, r); !errors.Is(err, errLeft) {
 		tx.status.lostTo = r.lostTo
 	}
 	return err
@@ -82,7 +82,7 @@ func (t *transactor) afterLoss(ctx context.Context, tx *Tx) {
 	}
 	tx.turn.end()
 	tx.member.lost(to)
-	t.applied.waitContext(ctx, to) // false: ctx has ended, or the engine has stopped, as the next call says
+	t.core.applied.waitContext(ctx, to) // false: ctx has ended, or the engine has stopped, as the next call says
 }
 
 // end makes the transaction unusable and releases its reservations. Repeating it changes nothing.
@@ -98,16 +98,16 @@ func (t *transactor) end(tx *Tx) {
 	}
 	tx.turn.end()
 	tx.req.writes.reset() // they are not read any more
-	tx.judge.undo(progress{})
+	tx.judge.txFinder.undo(progress{})
 	t.tx.finish(&tx.req.reads)
 	t.free(tx)
 }
 
 // free recycles the memory of the transaction. Nothing of it is used any more.
 func (t *transactor) free(tx *Tx) {
-	t.counters.attempts.add(&tx.judge.attempts)
+	t.core.counters.attempts.add(&tx.judge.attempts)
 	t.reused.freeTx(tx.req)
-	tx.req, tx.state.req, tx.judge.req = nil, nil, nil
+	tx.req, tx.state.req, tx.judge.txFinder.req = nil, nil, nil
 	if tx.judge.ahead != nil {
 		t.reused.freeAhead(tx.judge.ahead)
 		tx.judge.ahead = nil

@@ -106,7 +106,7 @@ func (o OwnerTx) RollbackTo(s Savepoint) error {
 		return belongs("savepoint", "was taken before the work that the application is called for, which", tx.behind.by, "take one in the same call of the handler")
 	}
 	tx.points.invalidate(s.serial)
-	tx.judge.undo(s.done)
+	tx.judge.txFinder.undo(s.done)
 	tx.judge.watched.undo(s.done.verdicts)
 	tx.judge.kept = s.done.kept
 	return nil

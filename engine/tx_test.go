@@ -81,7 +81,7 @@ func TestSecondOfTwoReadModifyWritesFailsWhole(t *testing.T) {
 	again := open(t, m.CrashClone(m.Unsynced()), engine.Options{})
 	for _, e := range []*engine.Engine{e, again} {
 		wantKept(t, e, map[string]string{"balance": "2", "other": "absent"})
-		if _, found, err := e.Offset(ctx, pos); found || err != nil {
+		if _, found, err := e.Admin().Offset(ctx, pos); found || err != nil {
 			t.Error("the offset of the failed transaction is stored", err)
 		}
 		wantVerdict(t, claim(t, e, event("a")), engine.Claimed)
@@ -130,7 +130,7 @@ func TestOffsetsAreReadAndValidatedLikeKeys(t *testing.T) {
 		t.Error(err)
 	}
 	want := engine.Offset{Next: 3, LeaderEpoch: 4, TopicID: [16]byte{9}}
-	if o, found, err := e.Offset(ctx, pos); o != want || !found || err != nil {
+	if o, found, err := e.Admin().Offset(ctx, pos); o != want || !found || err != nil {
 		t.Error(o, found, err)
 	}
 }
@@ -407,7 +407,7 @@ func storeCalls(m *storetest.Mem) (n int) {
 func settle(t testing.TB, e *engine.Engine, m *storetest.Mem) {
 	t.Helper()
 	eventually(t, "the first pass of retention", func() bool { return m.Calls(storetest.OpBuckets) > 0 })
-	if _, err := e.DropExpired(ctx); err != nil { // it waits for the pass
+	if _, err := e.Retention().DropExpired(ctx); err != nil { // it waits for the pass
 		t.Fatal(err)
 	}
 }
@@ -495,7 +495,7 @@ func TestGoroutineThatOutlastsTheClosureIsRejected(t *testing.T) {
 			}
 		}
 	}
-	if r, err := e.Verify(ctx); err != nil || r.Total != 0 {
+	if r, err := e.Admin().Verify(ctx); err != nil || r.Total != 0 {
 		t.Fatalf("%+v %v", r, err)
 	}
 	if s, err := e.Stats(); err != nil || s.OpenTransactions != 0 {
@@ -596,7 +596,7 @@ func TestOwnCommitClaimInsideAClosureCommitsSeparately(t *testing.T) {
 		wantVerdict(t, claim(t, e, event("own")), engine.Claimed)
 		wantVerdict(t, claim(t, e, event("tx")), engine.InFlight) // its own transaction holds it
 		wantTx(t, tx, event("own"), engine.Duplicate)
-		if _, err := e.Forget(ctx, "billing", []byte("tx"), noon); !errors.Is(err, engine.ErrConflict) {
+		if _, err := e.Admin().Forget(ctx, "billing", []byte("tx"), noon); !errors.Is(err, engine.ErrConflict) {
 			t.Error("forgetting a claim that a transaction holds:", err)
 		}
 		return errBoom
@@ -691,8 +691,8 @@ func TestClaimInAWeekDroppedMeanwhileFailsTheWholeTransaction(t *testing.T) {
 		next.Time = noon.AddDate(0, 0, 1)
 		wantTx(t, tx, next, engine.Claimed)
 		mustPut(t, tx, "k", "1")
-		for e.OldestWeek() <= week {
-			if _, err := e.DropWeek(ctx, e.OldestWeek()); err != nil {
+		for e.Retention().OldestWeek() <= week {
+			if _, err := e.Retention().DropWeek(ctx, e.Retention().OldestWeek()); err != nil {
 				return err
 			}
 		}

@@ -43,18 +43,18 @@ func (o OwnerTx) DeadLetter(ev Event) (Record, error) {
 		return Record{}, err
 	}
 	defer tx.status.unlockStore()
-	ev.Scope = tx.e.opt.scope(ev.Scope)
-	i, err := tx.judge.claimOf(&ev)
+	ev.Scope = tx.e.core.opt.scope(ev.Scope)
+	i, err := tx.judge.txFinder.claimOf(&ev)
 	if err != nil {
 		return Record{}, err
 	}
-	if tx.req.claims[i].owned && o.by != tx.req.claimedBy {
+	if tx.req.claims.set.claims[i].owned && o.by != tx.req.claimedBy {
 		return Record{}, tx.req.belongs()
 	}
-	if tx.req.records[i].State != DeadLettered {
-		tx.req.alter(i, func(r *Record) { r.end(DeadLettered, "") })
+	if tx.req.claims.records[i].State != DeadLettered {
+		tx.req.claims.alter(i, func(r *Record) { r.end(DeadLettered, "") })
 	}
-	return tx.req.records[i], nil
+	return tx.req.claims.records[i], nil
 }
 
 // tryClaim judges an event; a claim that is dead-lettered with the given generation, if that is not
@@ -65,7 +65,7 @@ func (o OwnerTx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
 		return Result{Verdict: Failed, Err: err}, err
 	}
 	defer tx.status.mu.Unlock()
-	ev.Scope = tx.e.opt.scope(ev.Scope)
+	ev.Scope = tx.e.core.opt.scope(ev.Scope)
 	tx.judge.by = o.by
 	return tx.judge.tryClaim(ev, reopen)
 }
@@ -81,7 +81,7 @@ func (tx *Tx) Prefetch(events []Event) error {
 		return err
 	}
 	defer tx.status.unlockStore()
-	tx.judge.prefetch(tx.e.opt.scoped(events))
+	tx.judge.prefetch(tx.e.core.opt.scoped(events))
 	return nil
 }
 
@@ -98,5 +98,5 @@ func (tx *Tx) ProbablyClaimed() ([]bool, error) {
 	if tx.judge.ahead == nil {
 		return nil, nil
 	}
-	return tx.judge.ahead.probablyClaimed(tx.judge.screen), nil
+	return tx.judge.ahead.probablyClaimed(tx.judge.finder.screen), nil
 }

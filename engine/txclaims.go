@@ -2,7 +2,7 @@ package engine
 
 // txClaims are the claims of a transaction, in the order they were made.
 type txClaims struct {
-	claimSet
+	set       claimSet
 	records   []Record  // the record that commits, of each of the claims
 	altered   []altered // records that were changed after they were made, in that order
 	dataBytes int       // of the records, before and after they were changed
@@ -16,7 +16,7 @@ type altered struct {
 
 // add adds a claim with the record that commits.
 func (s *txClaims) add(c *candidate, r Record) {
-	s.claims = append(s.claims, *c)
+	s.set.claims = append(s.set.claims, *c)
 	s.records = append(s.records, r)
 }
 
@@ -31,32 +31,32 @@ func (s *txClaims) alter(claim int, change func(*Record)) {
 // expect copies the place of a prepared event, and those near it.
 func (s *txClaims) expect(c *candidate, from *claimSet) {
 	near := from.nearOf(c)
-	c.place = s.take(from, &c.place)
-	c.nearAt = len(s.near)
+	c.place = s.set.take(from, &c.place)
+	c.nearAt = len(s.set.near)
 	for i := range near {
-		s.near = append(s.near, s.take(from, &near[i]))
+		s.set.near = append(s.set.near, s.set.take(from, &near[i]))
 	}
-	c.nearEnd = len(s.near)
+	c.nearEnd = len(s.set.near)
 }
 
 // join moves the claims of a part.
 func (s *txClaims) join(part *txClaims) {
-	first := len(s.claims)
-	if part.nearVersion > 0 && (s.nearVersion == 0 || part.nearVersion < s.nearVersion) {
-		s.nearVersion = part.nearVersion
+	first := len(s.set.claims)
+	if part.set.nearVersion > 0 && (s.set.nearVersion == 0 || part.set.nearVersion < s.set.nearVersion) {
+		s.set.nearVersion = part.set.nearVersion
 	}
-	for i := range part.claims {
-		c := part.claims[i]
-		s.expect(&c, &part.claimSet)
+	for i := range part.set.claims {
+		c := part.set.claims[i]
+		s.expect(&c, &part.set)
 		s.add(&c, part.records[i])
 	}
 	s.dataBytes += part.dataBytes
 	for _, a := range part.altered {
 		s.altered = append(s.altered, altered{first + a.claim, a.before})
 	}
-	clear(part.claims)
+	clear(part.set.claims)
 	clear(part.altered)
-	part.claims, part.records, part.altered = part.claims[:0], part.records[:0], part.altered[:0]
+	part.set.claims, part.records, part.altered = part.set.claims[:0], part.records[:0], part.altered[:0]
 }
 
 // undo undoes the work since to.
@@ -68,15 +68,15 @@ func (s *txClaims) undo(to progress) {
 	}
 	clear(s.altered[to.altered:])
 	s.altered = s.altered[:to.altered]
-	clear(s.claims[to.claims:])
+	clear(s.set.claims[to.claims:])
 	clear(s.records[min(to.claims, len(s.records)):])
-	s.claims, s.records = s.claims[:to.claims], s.records[:to.claims]
-	s.arena, s.near = s.arena[:to.keys], s.near[:to.near]
+	s.set.claims, s.records = s.set.claims[:to.claims], s.records[:to.claims]
+	s.set.arena, s.set.near = s.set.arena[:to.keys], s.set.near[:to.near]
 }
 
 // emptied returns no claims, with the same memory.
 func (s *txClaims) emptied() txClaims {
 	clear(s.records)
 	clear(s.altered)
-	return txClaims{claimSet: s.claimSet.emptied(), records: s.records[:0], altered: s.altered[:0]}
+	return txClaims{set: s.set.emptied(), records: s.records[:0], altered: s.altered[:0]}
 }

@@ -9,7 +9,8 @@ import (
 // A txFinder finds claims as a transaction sees them, its own among them, and reserves them for it.
 // The transaction's lock is held during all of its methods.
 type txFinder struct {
-	*finder
+	core   *core
+	finder *finder
 	status *txStatus
 	others *transactions
 	spares *txSpares
@@ -30,17 +31,17 @@ type sight struct {
 // the transaction's own. A claim that is free is found in the event's own week only.
 func (f *txFinder) look(c *candidate) (s sight, err error) {
 	s.at = c.place
-	s.rec, s.found, err = f.known(&f.req.claimSet, &c.place)
-	if near := f.req.nearOf(c); err == nil && (!s.found || c.takes(&s.rec)) && len(near) > 0 {
+	s.rec, s.found, err = f.finder.known(&f.req.claims.set, &c.place)
+	if near := f.req.claims.set.nearOf(c); err == nil && (!s.found || c.takes(&s.rec)) && len(near) > 0 {
 		if rec, mine, _ := f.held(c.place, c.lock); mine {
 			return sight{rec: rec, at: c.place, found: true, mine: true}, nil
 		}
 		for _, at := range near {
-			if rec, mine, _ := f.held(at, f.others.lockName(f.req.key(&at))); mine {
+			if rec, mine, _ := f.held(at, f.others.lockName(f.req.claims.set.key(&at))); mine {
 				return sight{rec: rec, at: at, found: true, mine: true}, nil
 			}
 		}
-		if rec, at, there, nearErr := f.knownNear(&f.req.claimSet, c); there || nearErr != nil {
+		if rec, at, there, nearErr := f.finder.knownNear(&f.req.claims.set, c); there || nearErr != nil {
 			s.rec, s.at, s.found, err = rec, at, there, nearErr
 		}
 	}
@@ -49,7 +50,7 @@ func (f *txFinder) look(c *candidate) (s sight, err error) {
 	}
 	lock := c.lock
 	if s.at != c.place {
-		lock = f.others.lockName(f.req.key(&s.at))
+		lock = f.others.lockName(f.req.claims.set.key(&s.at))
 	}
 	rec, mine, holder := f.held(s.at, lock)
 	if mine { // which the transaction has reopened
@@ -63,7 +64,7 @@ func (f *txFinder) look(c *candidate) (s sight, err error) {
 // has made it itself.
 func (f *txFinder) held(at place, lock lockName) (rec Record, mine bool, holder *owner) {
 	r := f.others.holder(lock)
-	rec, mine = f.own(r, f.req.key(&at))
+	rec, mine = f.own(r, f.req.claims.set.key(&at))
 	return rec, mine, r.owner
 }
 
@@ -71,9 +72,9 @@ func (f *txFinder) held(at place, lock lockName) (rec Record, mine bool, holder 
 // a part, also one that its transaction had made before the part began.
 func (f *txFinder) own(r reservation, key []byte) (rec Record, ok bool) {
 	if i, ok := f.index(r, key); ok {
-		return f.req.records[i], true
+		return f.req.claims.records[i], true
 	}
-	if f.base != nil && r.owner == f.req.owner {
+	if f.base != nil && r.owner == f.req.claimant.owner {
 		return f.base.claimed(r, key)
 	}
 	return Record{}, false
@@ -81,16 +82,16 @@ func (f *txFinder) own(r reservation, key []byte) (rec Record, ok bool) {
 
 // index returns the index of the reserved claim if the transaction has made it, under that key.
 func (f *txFinder) index(r reservation, key []byte) (i int, ok bool) {
-	i, ok = f.req.index(r)
-	return i, ok && f.req.isClaim(i, key)
+	i, ok = f.req.claimant.index(r)
+	return i, ok && f.req.claims.set.isClaim(i, key)
 }
 
 // isOwned reports whether the claim in a place, which is the transaction's, is that of an owner.
 func (f *txFinder) isOwned(at *place) bool {
-	key := f.req.key(at)
+	key := f.req.claims.set.key(at)
 	r := f.others.holder(f.others.lockName(key))
 	if i, ok := f.index(r, key); ok {
-		return f.req.claims[i].owned
+		return f.req.claims.set.claims[i].owned
 	}
 	return f.base != nil && f.base.isOwned(r, f.req)
 }
@@ -99,16 +100,16 @@ func (f *txFinder) isOwned(at *place) bool {
 func (f *txFinder) claimOf(ev *Event) (i int, err error) {
 	scratch := f.spares.newAhead()
 	defer f.spares.freeAhead(scratch)
-	c := candidate{seen: f.now()}
-	if c.week, err = ev.check(f.opt.MaxIDBytes, c.seen); err != nil {
+	c := candidate{seen: f.core.now()}
+	if c.place.week, err = ev.check(f.core.opt.MaxIDBytes, c.seen); err != nil {
 		return 0, err
 	}
 	if ev.arrives() { // now, or when it was claimed
-		f.addNear(&scratch.claimSet, &c, ev)
+		f.finder.addNear(&scratch.set, &c, ev)
 	}
-	f.addPlace(&scratch.claimSet, ev, c.week)
-	for n := range scratch.near {
-		key := scratch.key(&scratch.near[n])
+	f.finder.addPlace(&scratch.set, ev, c.place.week)
+	for n := range scratch.set.near {
+		key := scratch.set.key(&scratch.set.near[n])
 		if i, ok := f.index(f.others.holder(f.others.lockName(key)), key); ok {
 			return i, nil
 		}
@@ -130,23 +131,23 @@ func (f *txFinder) reserve(c *candidate, reopen *uint64) (s sight, free bool, er
 		}
 		return s.at == c.place && (c.takes(&s.rec) || reopen != nil && s.rec.opens(*reopen))
 	}
-	before := f.applying.Load()
+	before := f.core.applying.Load()
 	// The reservation follows the look-up, so that a look at an old claim does not make it look
 	// open to others.
 	if s, err = f.look(c); !open() {
 		return s, false, err
 	}
-	near := r.nearOf(c)
+	near := r.claims.set.nearOf(c)
 	if s.found && !c.takes(&s.rec) {
 		near = nil // the claim in its own week was decided when that was claimed
 	}
-	if n := len(r.claims); n >= limits.TxClaims || len(r.arena) > limits.TxBytes {
+	if n := len(r.claims.set.claims); n >= limits.TxClaims || len(r.claims.set.arena) > limits.TxBytes {
 		if s = f.taken(f.others.holder(c.lock), c, nil); s.found {
 			return s, false, nil
 		}
-		return s, false, fmt.Errorf("%w: %d claims with keys of %d bytes in one transaction", ErrLimit, n, len(r.arena))
+		return s, false, fmt.Errorf("%w: %d claims with keys of %d bytes in one transaction", ErrLimit, n, len(r.claims.set.arena))
 	}
-	if taken, free := f.others.reserve(c, r, len(r.claims), near); !free {
+	if taken, free := f.others.reserve(c, r, len(r.claims.set.claims), near); !free {
 		return f.taken(taken, c, near), false, nil
 	}
 	kept := false
@@ -155,7 +156,7 @@ func (f *txFinder) reserve(c *candidate, reopen *uint64) (s sight, free bool, er
 			f.others.unreserve(c, &r.claimant)
 		}
 	}()
-	if s.found || f.applying.Load() != before {
+	if s.found || f.core.applying.Load() != before {
 		s, err = f.look(c)
 	}
 	kept = open()
@@ -166,10 +167,10 @@ func (f *txFinder) reserve(c *candidate, reopen *uint64) (s sight, free bool, er
 // own, or nothing.
 func (f *txFinder) taken(by reservation, c *candidate, near []place) (s sight) {
 	s.at = c.place
-	s.rec, s.mine = f.own(by, f.req.key(&s.at))
+	s.rec, s.mine = f.own(by, f.req.claims.set.key(&s.at))
 	for i := 0; !s.mine && i < len(near); i++ {
 		s.at = near[i]
-		s.rec, s.mine = f.own(by, f.req.key(&s.at))
+		s.rec, s.mine = f.own(by, f.req.claims.set.key(&s.at))
 	}
 	if !s.mine {
 		return sight{}
@@ -184,9 +185,9 @@ func (f *txFinder) noteJudged(c *candidate) {
 		return
 	}
 	f.base.judged = append(f.base.judged, c.lock)
-	near := f.req.nearOf(c)
+	near := f.req.claims.set.nearOf(c)
 	for i := range near {
-		f.base.judged = append(f.base.judged, f.others.lockName(f.req.key(&near[i])))
+		f.base.judged = append(f.base.judged, f.others.lockName(f.req.claims.set.key(&near[i])))
 	}
 }
 
@@ -194,51 +195,51 @@ func (f *txFinder) noteJudged(c *candidate) {
 // afterwards.
 func (f *txFinder) holdLeased(l *Lease) (i int, err error) {
 	r := f.req
-	keys, near, kept := len(r.arena), len(r.near), false
+	keys, near, kept := len(r.claims.set.arena), len(r.claims.set.near), false
 	defer func() {
-		r.found, r.looked = r.found[:0], false
+		r.claims.set.found, r.claims.set.looked = r.claims.set.found[:0], false
 		if !kept {
-			r.arena, r.near = r.arena[:keys], r.near[:near]
+			r.claims.set.arena, r.claims.set.near = r.claims.set.arena[:keys], r.claims.set.near[:near]
 		}
 	}()
-	c, err := f.leased(&r.claimSet, l)
+	c, err := f.finder.leased(&r.claims.set, l)
 	if err != nil {
 		return 0, err
 	}
-	c.lock = f.others.lockName(r.key(&c.place))
+	c.lock = f.others.lockName(r.claims.set.key(&c.place))
 	f.noteJudged(&c)
 	holder := f.others.holder(c.lock)
-	if i, mine := f.index(holder, r.key(&c.place)); mine {
-		if r.records[i].Owner != l.owner {
+	if i, mine := f.index(holder, r.claims.set.key(&c.place)); mine {
+		if r.claims.records[i].Owner != l.owner {
 			return 0, ErrLeaseLost
 		}
 		return i, nil
 	}
-	if _, inherited := f.own(holder, r.key(&c.place)); inherited {
+	if _, inherited := f.own(holder, r.claims.set.key(&c.place)); inherited {
 		return 0, ErrNotClaimed // a part does not affect what the transaction did before it began
 	} else if f.status.lost != nil {
 		return 0, f.status.lost
 	}
-	rec, found, err := f.known(&r.claimSet, &c.place)
+	rec, found, err := f.finder.known(&r.claims.set, &c.place)
 	switch {
 	case err != nil:
 		return 0, err
 	case !found || rec.State != Leased || rec.Owner != l.owner:
 		return 0, ErrLeaseLost
-	case len(r.claims) >= limits.TxClaims || len(r.arena) > limits.TxBytes:
-		return 0, fmt.Errorf("%w: %d claims with keys of %d bytes in one transaction", ErrLimit, len(r.claims), len(r.arena))
+	case len(r.claims.set.claims) >= limits.TxClaims || len(r.claims.set.arena) > limits.TxBytes:
+		return 0, fmt.Errorf("%w: %d claims with keys of %d bytes in one transaction", ErrLimit, len(r.claims.set.claims), len(r.claims.set.arena))
 	}
-	if _, free := f.others.reserve(&c, r, len(r.claims), nil); !free {
+	if _, free := f.others.reserve(&c, r, len(r.claims.set.claims), nil); !free {
 		return 0, ErrConflict // another transaction is taking it over
 	}
 	kept = true
-	r.add(&c, rec)
-	return len(r.claims) - 1, nil
+	r.claims.add(&c, rec)
+	return len(r.claims.set.claims) - 1, nil
 }
 
 // undo undoes the work since to. The reservations are removed before the claims.
 func (f *txFinder) undo(to progress) {
-	f.others.release(f.req.claims[to.claims:], &f.req.claimant)
-	f.req.undo(to)
+	f.others.release(f.req.claims.set.claims[to.claims:], &f.req.claimant)
+	f.req.claims.undo(to)
 	f.req.writes.undo(to.writes)
 }

@@ -9,10 +9,12 @@ import (
 // A txJudge gives verdicts on events in a transaction. The transaction's lock is held during all of
 // its methods.
 type txJudge struct {
-	txFinder
-	by   Space           // who claims; zero for the application
-	lazy bool            // see UpdateOptions.DurableAtCommit
-	ctx  context.Context // of Update: it ends the waits for others
+	core     *core
+	finder   *finder
+	txFinder txFinder
+	by       Space           // who claims; zero for the application
+	lazy     bool            // see UpdateOptions.DurableAtCommit
+	ctx      context.Context // of Update: it ends the waits for others
 
 	ahead *ahead // the result of Prefetch; nil if there was none
 
@@ -25,14 +27,14 @@ type txJudge struct {
 // prefetch prepares events, in place of the previous ones.
 func (j *txJudge) prefetch(events []Event) {
 	if j.ahead == nil {
-		j.ahead = j.spares.newAhead()
+		j.ahead = j.txFinder.spares.newAhead()
 	}
 	j.ahead.empty(len(events))
-	now := j.now()
+	now := j.core.now()
 	for i := range events {
 		x := &j.ahead.expected[i]
 		if j.ahead.add(j.finder, x, &events[i], now); x.ok {
-			x.lock = j.others.lockName(j.ahead.key(&x.place))
+			x.candidate.lock = j.txFinder.others.lockName(j.ahead.set.key(&x.candidate.place))
 		}
 	}
 }
@@ -40,7 +42,7 @@ func (j *txJudge) prefetch(events []Event) {
 // tryClaim judges an event; a claim that is dead-lettered with the given generation, if that is not
 // nil, is open.
 func (j *txJudge) tryClaim(ev *Event, reopen *uint64) (Result, error) {
-	if err := j.works(); err != nil {
+	if err := j.core.works(); err != nil {
 		return Result{Verdict: Failed, Err: err}, err
 	}
 	var res Result
@@ -58,37 +60,37 @@ func (j *txJudge) tryClaim(ev *Event, reopen *uint64) (Result, error) {
 }
 
 func (j *txJudge) judge(ev *Event, reopen *uint64, res *Result) error {
-	r := j.req
-	mark, near := len(r.arena), len(r.near)
-	x := j.ahead.expects(j.finder, j.others, ev)
+	r := j.txFinder.req
+	mark, near := len(r.claims.set.arena), len(r.claims.set.near)
+	x := j.ahead.expects(j.finder, j.txFinder.others, ev)
 	if x != nil && x.new && j.claimNew(x, ev, res) {
 		return nil
 	}
-	if err := j.enter(); err != nil {
+	if err := j.core.enter(); err != nil {
 		return err
 	}
-	defer j.leave()
+	defer j.core.leave()
 	var c candidate
 	if x != nil {
 		c = x.candidate
-		r.expect(&c, &j.ahead.claimSet)
+		r.claims.expect(&c, &j.ahead.set)
 	} else {
-		if !j.newCandidate(&r.claimSet, &c, ev, res, j.now()) {
+		if !j.finder.newCandidate(&r.claims.set, &c, ev, res, j.core.now()) {
 			return nil
 		}
-		c.lock = j.others.lockName(r.key(&c.place))
+		c.lock = j.txFinder.others.lockName(r.claims.set.key(&c.place))
 		if ev.countsNear() {
-			j.addNear(&r.claimSet, &c, ev)
+			j.finder.addNear(&r.claims.set, &c, ev)
 		}
 	}
-	j.noteJudged(&c)
+	j.txFinder.noteJudged(&c)
 	keep, err := j.judgeCandidate(&c, ev, reopen, res)
 	if err == nil {
-		err = j.status.lost // a part that is outdated
+		err = j.txFinder.status.lost // a part that is outdated
 	}
-	r.found, r.looked = r.found[:0], false
+	r.claims.set.found, r.claims.set.looked = r.claims.set.found[:0], false
 	if !keep {
-		r.arena, r.near = r.arena[:mark], r.near[:near]
+		r.claims.set.arena, r.claims.set.near = r.claims.set.arena[:mark], r.claims.set.near[:near]
 	}
 	return err
 }
@@ -97,38 +99,38 @@ func (j *txJudge) judge(ev *Event, reopen *uint64, res *Result) error {
 // still holds and no transaction has reserved it. It does not read the store, and so need not keep
 // the engine open.
 func (j *txJudge) claimNew(x *expected, ev *Event, res *Result) bool {
-	r := j.req
-	n, mark, near := len(r.claims), len(r.arena), len(r.near)
-	if n >= limits.TxClaims || j.applying.Load() != j.ahead.before {
+	r := j.txFinder.req
+	n, mark, near := len(r.claims.set.claims), len(r.claims.set.arena), len(r.claims.set.near)
+	if n >= limits.TxClaims || j.core.applying.Load() != j.ahead.before {
 		return false
 	}
-	r.claims = append(r.claims, x.candidate)
-	c := &r.claims[n]
+	r.claims.set.claims = append(r.claims.set.claims, x.candidate)
+	c := &r.claims.set.claims[n]
 	j.own(c)
-	r.expect(c, &j.ahead.claimSet)
+	r.claims.expect(c, &j.ahead.set)
 	free := false
-	if len(r.arena) <= limits.TxBytes {
-		_, free = j.others.reserve(c, r, n, r.nearOf(c))
+	if len(r.claims.set.arena) <= limits.TxBytes {
+		_, free = j.txFinder.others.reserve(c, r, n, r.claims.set.nearOf(c))
 	}
 	// Check again: a transaction that has committed it since released the reservation after that
 	// batch was applied.
-	if free && j.applying.Load() == j.ahead.before {
-		j.noteJudged(c)
+	if free && j.core.applying.Load() == j.ahead.before {
+		j.txFinder.noteJudged(c)
 		*res = Result{Verdict: Claimed, Record: newRecord(ev, c.seen)}
-		r.records = append(r.records, res.Record)
+		r.claims.records = append(r.claims.records, res.Record)
 		return true
 	}
 	if free {
-		j.others.unreserve(c, &r.claimant)
+		j.txFinder.others.unreserve(c, &r.claimant)
 	}
-	r.claims, r.arena, r.near = r.claims[:n], r.arena[:mark], r.near[:near]
+	r.claims.set.claims, r.claims.set.arena, r.claims.set.near = r.claims.set.claims[:n], r.claims.set.arena[:mark], r.claims.set.near[:near]
 	return false
 }
 
 // judgeCandidate returns the verdict for a candidate, and keeps it if it is Claimed.
 func (j *txJudge) judgeCandidate(c *candidate, ev *Event, reopen *uint64, res *Result) (keep bool, err error) {
-	r := j.req
-	departed := j.left.changes.Load() // before anything is looked up
+	r := j.txFinder.req
+	departed := j.core.left.changes.Load() // before anything is looked up
 	s, free, asOf, err := j.reserveVisible(c, reopen)
 	switch {
 	case err != nil:
@@ -138,7 +140,7 @@ func (j *txJudge) judgeCandidate(c *candidate, ev *Event, reopen *uint64, res *R
 		j.keep(c, ev, &s, &res.Record)
 		res.Lease = newLease(ev, &res.Record, c.seen)
 		return true, nil
-	case s.mine && j.by == (Space{}) && j.isOwned(&s.at):
+	case s.mine && j.by == (Space{}) && j.txFinder.isOwned(&s.at):
 		return false, r.belongs()
 	case s.mine:
 		if *res = c.answer(&s.rec); res.Verdict == Pending {
@@ -146,25 +148,25 @@ func (j *txJudge) judgeCandidate(c *candidate, ev *Event, reopen *uint64, res *R
 		}
 		return false, nil
 	case !s.found, s.winning && (!j.lazy || s.rec.State != Done), // returned without waiting for the winner
-		j.left.has(r.key(&s.at)):
+		j.core.left.has(r.claims.set.key(&s.at)):
 		*res = Result{Verdict: InFlight}
 		return false, nil
 	}
 	*res = c.answer(&s.rec)
 	// If it is returned now, the claim on which it depends must be durable now; also if that may be
 	// withdrawn because its caller leaves.
-	if !j.lazy || j.left.leavable.Load() > 0 {
-		if err := j.settleContext(j.ctx); err != nil {
+	if !j.lazy || j.core.left.leavable.Load() > 0 {
+		if err := j.core.settleContext(j.ctx); err != nil {
 			return false, err
 		}
-		j.recent.add(r.found, r.arena, r.epoch)
+		j.finder.recent.add(r.claims.set.found, r.claims.set.arena, r.claims.set.epoch)
 	}
-	if j.left.changedSince(departed, s.at.hash) {
+	if j.core.left.changedSince(departed, s.at.hash) {
 		*res = Result{Verdict: InFlight}
 		return false, nil
 	}
 	if s.rec.State == DeadLettered {
-		err = r.reads.note(claimRead(r.key(&s.at)), asOf)
+		err = r.reads.note(claimRead(r.claims.set.key(&s.at)), asOf)
 	}
 	return false, err
 }
@@ -173,14 +175,14 @@ func (j *txJudge) judgeCandidate(c *candidate, ev *Event, reopen *uint64, res *R
 // what it has seen. If verdicts need not be durable at once, it waits until the claim of another
 // transaction in progress is visible: that is soon, and durable before this transaction.
 func (j *txJudge) reserveVisible(c *candidate, reopen *uint64) (s sight, free bool, asOf uint64, err error) {
-	asOf = j.applied.at.Load()
-	s, free, err = j.reserve(c, reopen)
+	asOf = j.core.applied.at.Load()
+	s, free, err = j.txFinder.reserve(c, reopen)
 	if err != nil || free || s.found || !j.lazy {
 		return s, free, asOf, err
 	}
-	if seq := j.others.winner(&j.req.claimSet, c); seq > 0 && j.applied.waitContext(j.ctx, seq) {
-		asOf = j.applied.at.Load()
-		s, free, err = j.reserve(c, reopen)
+	if seq := j.txFinder.others.winner(&j.txFinder.req.claims.set, c); seq > 0 && j.core.applied.waitContext(j.ctx, seq) {
+		asOf = j.core.applied.at.Load()
+		s, free, err = j.txFinder.reserve(c, reopen)
 	}
 	return s, free, asOf, err
 }
@@ -197,12 +199,12 @@ func (j *txJudge) keep(c *candidate, ev *Event, s *sight, told *Record) {
 		c.again = true
 	}
 	j.own(c)
-	j.req.add(c, *told)
+	j.txFinder.req.claims.add(c, *told)
 }
 
 // own makes a candidate the owner's, if an owner claims.
 func (j *txJudge) own(c *candidate) {
 	if c.owned = j.by != (Space{}); c.owned {
-		j.req.claimedBy = j.by
+		j.txFinder.req.claimedBy = j.by
 	}
 }

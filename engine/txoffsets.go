@@ -49,7 +49,7 @@ func (o OwnerTx) writeOffset(p Position, value []byte) error {
 		return err
 	}
 	if o.tx != nil {
-		if err := o.tx.e.checkOwnOffset(o.by, p); err != nil {
+		if err := o.tx.e.core.ownerships.checkOwnOffset(o.by, p); err != nil {
 			return err
 		}
 	}
@@ -74,7 +74,7 @@ func (o OwnerTx) ReleaseHold(name string) error {
 
 func (o OwnerTx) writeHold(name string, value []byte) error {
 	if o.tx != nil {
-		if err := o.tx.e.checkOwnHold(o.by, name); err != nil {
+		if err := o.tx.e.core.ownerships.checkOwnHold(o.by, name); err != nil {
 			return err
 		}
 	}

@@ -9,9 +9,9 @@ import (
 
 // A txRequest has the claims, writes and reads of a transaction. It commits whole or not at all.
 type txRequest struct {
-	ticket
-	claimant
-	txClaims
+	ticket    ticket
+	claimant  claimant
+	claims    txClaims
 	claimedBy Space // the owner of the claims that are owned
 	writes    txWrites
 	reads     readSet
@@ -25,7 +25,7 @@ type txRequest struct {
 
 // progress returns the amount of work so far.
 func (r *txRequest) progress() progress {
-	return progress{claims: len(r.claims), keys: len(r.arena), near: len(r.near), altered: len(r.altered), writes: len(r.writes.list)}
+	return progress{claims: len(r.claims.set.claims), keys: len(r.claims.set.arena), near: len(r.claims.set.near), altered: len(r.claims.altered), writes: len(r.writes.list)}
 }
 
 // belongs is the error for an event that an owner has claimed in the transaction.
@@ -35,7 +35,7 @@ func (r *txRequest) belongs() error {
 
 // checkSize returns an error if the transaction must not write that many more bytes.
 func (r *txRequest) checkSize(more int) error {
-	if r.writes.bytes+r.dataBytes+more > limits.TxBytes {
+	if r.writes.bytes+r.claims.dataBytes+more > limits.TxBytes {
 		return fmt.Errorf("%w: %d bytes written in one transaction", ErrLimit, limits.TxBytes)
 	}
 	return nil
@@ -62,6 +62,6 @@ func (s *txSpares) newTx() *txRequest {
 
 func (s *txSpares) freeTx(r *txRequest) {
 	r.writes.reset()
-	*r = txRequest{ticket: ticket{done: r.done}, txClaims: r.emptied(), writes: r.writes, reads: r.reads.emptied()}
+	*r = txRequest{ticket: ticket{done: r.ticket.done}, claims: r.claims.emptied(), writes: r.writes, reads: r.reads.emptied()}
 	s.tx.Put(r)
 }

@@ -85,7 +85,7 @@ func (s *txState) txPage(span storage.Span, keys int) (p txPage, err error) {
 		return p, err
 	}
 	defer s.status.unlockStore()
-	stored, more, err := s.readPage(span, keys)
+	stored, more, err := s.core.readPage(span, keys)
 	if err != nil {
 		return p, err
 	}

@@ -9,7 +9,7 @@ import (
 // A txState is a transaction's view of the state keys: the store as of its start, and its own
 // writes.
 type txState struct {
-	*core
+	core   *core
 	status *txStatus
 	others *transactions
 	req    *txRequest
@@ -40,7 +40,7 @@ func (s *txState) get(prefix, key []byte) ([]byte, bool, error) {
 		return nil, false, err
 	}
 	if written && !w.isSum {
-		return append([]byte{}, w.Value...), w.Value != nil, nil
+		return append([]byte{}, w.StateWrite.Value...), w.StateWrite.Value != nil, nil
 	}
 	return s.read(s.key, &w, written)
 }
@@ -71,12 +71,12 @@ func (s *txState) stored(key []byte) (value []byte, found bool, err error) {
 		}
 		return append([]byte{}, last.value...), true, nil
 	}
-	if err := s.enter(); err != nil {
+	if err := s.core.enter(); err != nil {
 		return nil, false, err
 	}
-	defer s.leave()
-	if value, found, err = s.store.State(key); err != nil {
-		return nil, false, s.stop(err)
+	defer s.core.leave()
+	if value, found, err = s.core.store.State(key); err != nil {
+		return nil, false, s.core.stop(err)
 	}
 	if by := s.others.changedSince(key, start); by > 0 {
 		return nil, false, s.status.lose(by)
@@ -153,7 +153,7 @@ func (s *txState) putCommitTime(prefix, key []byte) error {
 	if before >= 0 && s.req.writes.list[before].atCommit {
 		return nil
 	}
-	now := EncodeInt64(s.now().UnixMicro())
+	now := EncodeInt64(s.core.now().UnixMicro())
 	return s.req.write(txWrite{StateWrite: storage.StateWrite{Key: s.writtenKey(before), Value: now}, atCommit: true}, before)
 }
 
@@ -167,7 +167,7 @@ func (s *txState) findWrite(prefix, key []byte) int {
 // writtenKey returns s.key in a form that a write may keep, given the latest write to it.
 func (s *txState) writtenKey(before int) []byte {
 	if before >= 0 {
-		return s.req.writes.list[before].Key
+		return s.req.writes.list[before].StateWrite.Key
 	}
 	return bytes.Clone(s.key)
 }

@@ -10,14 +10,14 @@ import (
 
 // A txWrite is a write of a transaction.
 type txWrite struct {
-	storage.StateWrite
-	name    string     // Key as a string
-	slot    int32      // of its key, in txWrites.latest
-	before  int32      // index of the previous write to the same key, -1 if none
-	isSum   bool       // an Add, which has no value before it is admitted
-	delta   int64      // of a sum: of all Adds of the transaction to the key so far
-	sum     *txSum     // of a sum that is being committed
-	unclaim *txUnclaim // a claim that is withdrawn, which is not state; nil for every other write
+	StateWrite storage.StateWrite
+	name       string     // Key as a string
+	slot       int32      // of its key, in txWrites.latest
+	before     int32      // index of the previous write to the same key, -1 if none
+	isSum      bool       // an Add, which has no value before it is admitted
+	delta      int64      // of a sum: of all Adds of the transaction to the key so far
+	sum        *txSum     // of a sum that is being committed
+	unclaim    *txUnclaim // a claim that is withdrawn, which is not state; nil for every other write
 
 	atCommit bool // Value becomes the time of the commit
 }
@@ -29,18 +29,18 @@ const writeOverhead = 128
 // size returns the bytes of a write that count towards limits.TxBytes.
 func (w *txWrite) size() int {
 	if w.isSum {
-		return len(w.Key) + int64Size + writeOverhead
+		return len(w.StateWrite.Key) + int64Size + writeOverhead
 	}
-	return len(w.Key) + len(w.Value) + writeOverhead
+	return len(w.StateWrite.Key) + len(w.StateWrite.Value) + writeOverhead
 }
 
 // recent returns the write as the last one to its key, by batch seq. Its value is known if it is
 // small and only transactions write keys of its kind.
 func (w *txWrite) recent(seq uint64) recentWrite {
-	if w.isSum || len(w.Value) > maxRecentValue || w.name[0] != stateHost && w.name[0] != stateSpace {
+	if w.isSum || len(w.StateWrite.Value) > maxRecentValue || w.name[0] != stateHost && w.name[0] != stateSpace {
 		return recentWrite{seq: seq}
 	}
-	return recentWrite{seq: seq, known: true, value: w.Value}
+	return recentWrite{seq: seq, known: true, value: w.StateWrite.Value}
 }
 
 // A txSum is the sum of a transaction's Adds to a key that it has not otherwise written, during its
@@ -56,19 +56,19 @@ type txSum struct {
 // plus returns the write of an Add after w.
 func (w *txWrite) plus(delta int64) (txWrite, error) {
 	if w.isSum {
-		total, err := addTo(w.Key, integer(w.delta), delta)
-		return txWrite{StateWrite: storage.StateWrite{Key: w.Key}, isSum: true, delta: total}, err
+		total, err := addTo(w.StateWrite.Key, integer(w.delta), delta)
+		return txWrite{StateWrite: storage.StateWrite{Key: w.StateWrite.Key}, isSum: true, delta: total}, err
 	}
-	total, err := addTo(w.Key, sumOf(w.Value, w.Value != nil), delta)
-	return txWrite{StateWrite: storage.StateWrite{Key: w.Key, Value: EncodeInt64(total)}}, err
+	total, err := addTo(w.StateWrite.Key, sumOf(w.StateWrite.Value, w.StateWrite.Value != nil), delta)
+	return txWrite{StateWrite: storage.StateWrite{Key: w.StateWrite.Key, Value: EncodeInt64(total)}}, err
 }
 
 // resolve returns the value of a write, given that of the store.
 func (w *txWrite) resolve(stored []byte, found bool) ([]byte, error) {
 	if !w.isSum {
-		return w.Value, nil
+		return w.StateWrite.Value, nil
 	}
-	total, err := addTo(w.Key, sumOf(stored, found), w.delta)
+	total, err := addTo(w.StateWrite.Key, sumOf(stored, found), w.delta)
 	if err != nil {
 		return nil, err
 	}
@@ -126,13 +126,13 @@ func (s *txWrites) isLatest(i int) bool { return int(s.latest[s.list[i].slot]) =
 func (s *txWrites) add(w txWrite, before int) {
 	if w.before = int32(before); before >= 0 {
 		first := &s.list[before]
-		w.Key, w.name, w.slot = first.Key, first.name, first.slot
+		w.StateWrite.Key, w.name, w.slot = first.StateWrite.Key, first.name, first.slot
 		s.latest[w.slot] = int32(len(s.list))
 	} else {
 		if s.slots == nil {
 			s.slots = make(map[string]int32)
 		}
-		w.name, w.slot = string(w.Key), int32(len(s.latest))
+		w.name, w.slot = string(w.StateWrite.Key), int32(len(s.latest))
 		s.slots[w.name] = w.slot
 		s.latest = append(s.latest, int32(len(s.list)))
 	}
@@ -206,11 +206,11 @@ func (s *txWrites) in(span storage.Span, end []byte, limit int) (writes []txWrit
 	s.sort()
 	for _, slot := range s.sorted[s.search(s.sorted, string(span.Start())):] {
 		w := &s.list[s.latest[slot]]
-		if !span.Holds(w.Key) || end != nil && w.name >= string(end) {
+		if !span.Holds(w.StateWrite.Key) || end != nil && w.name >= string(end) {
 			break
 		}
 		if len(writes) == limit {
-			return writes, afterKey(writes[limit-1].Key)
+			return writes, afterKey(writes[limit-1].StateWrite.Key)
 		}
 		writes = append(writes, *w)
 	}

@@ -41,7 +41,7 @@ func TestTxWritesAgreeWithAMap(t *testing.T) {
 				t.Fatalf("seed %d: %d keys, %d of them found by name, %d in order, want %d", seed, len(s.latest), len(s.slots), len(s.sorted), len(now))
 			}
 			for key, value := range now {
-				if i := s.find([]byte(key)); i < 0 || !s.isLatest(i) || string(s.list[i].Value) != value || s.list[i].name != key {
+				if i := s.find([]byte(key)); i < 0 || !s.isLatest(i) || string(s.list[i].StateWrite.Value) != value || s.list[i].name != key {
 					t.Fatalf("seed %d: %s is at %d, want %s", seed, key, i, value)
 				}
 			}
@@ -78,7 +78,7 @@ func checkWritesIn(t *testing.T, s *txWrites, now map[string]string, rnd *rand.R
 	writes, upTo := s.in(span, end, limit)
 	var got []string
 	for _, w := range writes {
-		got = append(got, w.name+"="+string(w.Value))
+		got = append(got, w.name+"="+string(w.StateWrite.Value))
 	}
 	if !slices.Equal(got, want) || string(upTo) != string(wantEnd) {
 		t.Fatalf("%+v up to %q, %d of them: %q up to %q, want %q up to %q", span, end, limit, got, upTo, want, wantEnd)

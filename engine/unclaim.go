@@ -24,20 +24,20 @@ func (tx *Tx) Unclaim(ev Event, rec Record) error {
 	}
 	defer tx.status.unlockStore()
 	e := tx.e
-	ev.Scope = e.opt.scope(ev.Scope)
-	week, err := ev.check(e.opt.MaxIDBytes, rec.FirstSeen)
+	ev.Scope = e.core.opt.scope(ev.Scope)
+	week, err := ev.check(e.core.opt.MaxIDBytes, rec.FirstSeen)
 	if err != nil {
 		return err
 	}
-	if week < e.oldestOf(ev.Scope) {
+	if week < e.finder.kept.oldestOf(ev.Scope) {
 		return ErrNotClaimed
 	}
 	u := &txUnclaim{scope: ev.Scope, week: week, key: storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(nil, ev.ID), rec: rec}
-	u.hash = e.hash(u.key)
-	if i, mine := tx.judge.index(e.tx.holder(e.tx.lockName(u.key)), u.key); mine && tx.req.claims[i].owned {
+	u.hash = e.core.hash(u.key)
+	if i, mine := tx.judge.txFinder.index(e.tx.holder(e.tx.lockName(u.key)), u.key); mine && tx.req.claims.set.claims[i].owned {
 		return tx.req.belongs()
 	}
-	now, found, err := e.readKept(u.key, week)
+	now, found, err := e.finder.readKept(u.key, week)
 	switch {
 	case err != nil:
 		return err

@@ -34,14 +34,14 @@ func TestWithdrawnClaimIsClaimedAgain(t *testing.T) {
 				wantVerdict(t, claim(t, e, event("a")), engine.Duplicate)
 				wantVerdict(t, claim(t, e, event("a")), engine.Duplicate) // it is in the cache
 				unclaim(t, e, ev, first.Record)
-				if _, found, err := e.Lookup(ctx, "billing", []byte("a"), noon); found || err != nil {
+				if _, found, err := e.Admin().Lookup(ctx, "billing", []byte("a"), noon); found || err != nil {
 					t.Fatal(found, err)
 				}
 				verifyClean(t, e, 0)
 			}
 			e = open(t, m.CrashClone(0), engine.Options{RecentClaims: cache, Clock: c.now}) // through the journal
 			verifyClean(t, e, 0)
-			if o, found, err := e.Offset(ctx, engine.Position{Group: "g", Topic: "orders"}); o.Next != 5 || !found || err != nil {
+			if o, found, err := e.Admin().Offset(ctx, engine.Position{Group: "g", Topic: "orders"}); o.Next != 5 || !found || err != nil {
 				t.Error("the offset of the same batch:", o, found, err)
 			}
 			wantVerdict(t, claim(t, e, event("a")), engine.Claimed)
@@ -72,7 +72,7 @@ func TestOnlyTheClaimWithItsOwnRecordIsWithdrawn(t *testing.T) {
 		}
 	})
 	wantVerdict(t, claim(t, e, event("a")), engine.Duplicate)
-	if _, err := e.DropWeek(ctx, e.OldestWeek()); err != nil {
+	if _, err := e.Retention().DropWeek(ctx, e.Retention().OldestWeek()); err != nil {
 		t.Fatal(err)
 	}
 	update(t, e, func(tx *engine.Tx) {
@@ -133,7 +133,7 @@ func TestWithdrawnReopenedDeadLetterIsReleased(t *testing.T) {
 			wantVerdict(t, claim(t, e, event("a")), engine.Duplicate)
 			wantVerdict(t, claim(t, e, event("a")), engine.Duplicate) // it is in the cache
 			unclaim(t, e, event("a"), opened.Record)
-			rec, found, err := e.Lookup(ctx, "billing", []byte("a"), noon)
+			rec, found, err := e.Admin().Lookup(ctx, "billing", []byte("a"), noon)
 			if err != nil || !found || rec.State != engine.Released || rec.Generation != i+1 {
 				t.Fatalf("after the withdrawal: %+v %v %v", rec, found, err)
 			}
@@ -209,7 +209,7 @@ func TestClaimWhoseWeekIsDroppedIsNotWithdrawn(t *testing.T) {
 	err := e.Update(ctx, func(tx *engine.Tx) error {
 		told = append(told, tx.Unclaim(old, rec))
 		if len(told) == 1 {
-			if _, err := e.DropWeek(ctx, e.OldestWeek()); err != nil {
+			if _, err := e.Retention().DropWeek(ctx, e.Retention().OldestWeek()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -241,7 +241,7 @@ func TestClaimThatIsHeldIsNotWithdrawn(t *testing.T) {
 			t.Errorf("the other update: %v", err)
 		}
 	})
-	if rec, found, err := e.Lookup(ctx, "billing", []byte("a"), noon); err != nil || !found || rec.Generation != 1 {
+	if rec, found, err := e.Admin().Lookup(ctx, "billing", []byte("a"), noon); err != nil || !found || rec.Generation != 1 {
 		t.Errorf("%+v %v %v", rec, found, err)
 	}
 	verifyClean(t, e, 1)

@@ -107,33 +107,33 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := e.enter(); err != nil {
+	if err := e.core.enter(); err != nil {
 		return err
 	}
-	tx := e.begin()
+	tx := e.transactor.begin()
 	tx.judge.lazy, tx.judge.ctx, tx.member = opt.DurableAtCommit, ctx, opt.Lane
-	e.leave()
+	e.core.leave()
 	committed := false
 	finish := func() {
 		if committed {
-			e.counters.verdicts.add(&tx.judge.kept)
-			e.counters.withdrawn.Add(tx.req.writes.unclaimed())
+			e.core.counters.verdicts.add(&tx.judge.kept)
+			e.core.counters.withdrawn.Add(tx.req.writes.unclaimed())
 		}
-		e.end(tx)
-		tx.judge.watched.end(&e.observations, err, committed)
+		e.transactor.end(tx)
+		tx.judge.watched.end(&e.core.observations, err, committed)
 	}
 	defer func() { // also if fn panics
 		if errors.Is(err, errLeft) {
 			go func() {
-				defer e.leave()
-				<-tx.req.done
+				defer e.core.leave()
+				<-tx.req.ticket.done
 				finish()
 			}()
 			return
 		}
 		finish()
 	}()
-	tx.judge.watched = e.observations.begin(ctx, e.opt.Observer)
+	tx.judge.watched = e.core.observations.begin(ctx, e.core.opt.Observer)
 	if err := tx.prepare(opt); err != nil {
 		return err
 	}
@@ -144,19 +144,19 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 		return err
 	}
 	if tx.turn != nil || opt.BeforeTurn != nil {
-		e.tx.restart(&tx.req.reads)
+		e.transactor.tx.restart(&tx.req.reads)
 	}
-	stop := context.AfterFunc(ctx, func() { e.end(tx) })
+	stop := context.AfterFunc(ctx, func() { e.transactor.end(tx) })
 	defer stop()
 	if err = fn(tx); err == nil && !stop() {
 		err = ctx.Err()
 	}
 	if err == nil {
-		err = e.commit(ctx, tx)
+		err = e.transactor.commit(ctx, tx)
 		committed = err == nil
 	}
 	if !errors.Is(err, errLeft) {
-		e.afterLoss(ctx, tx)
+		e.transactor.afterLoss(ctx, tx)
 	}
 	return err
 }
@@ -170,7 +170,7 @@ func (e *Engine) JoinLane(turn time.Duration) *LaneMember {
 	if turn <= 0 {
 		turn = defaultTurn
 	}
-	return &LaneMember{lane: &e.lane, limit: min(turn, maxTurn)}
+	return &LaneMember{lane: &e.transactor.lane, limit: min(turn, maxTurn)}
 }
 
 // SetHold places a hold, or moves the one of that name: no week at or after that of at is dropped
@@ -191,7 +191,7 @@ func (e *Engine) Holds() []Hold { return e.holds.list() }
 // OnProduced registers fn to be called after messages became durable in the outbox. fn must return
 // at once and not use the engine. stop unregisters fn; a call may still be in progress then.
 func (e *Engine) OnProduced(fn func()) (stop func()) {
-	o := &e.outbox
+	o := &e.transactor.outbox
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	w := &watcher{fn}

@@ -30,7 +30,7 @@ func (r *VerifyReport) add(format string, args ...any) {
 // Verify reads the whole store while claims continue, and checks every claim and record, the
 // filters, the counts and hashes of each bucket, and the store's own checksums. It takes as long as
 // reading the whole store.
-func (a *admin) Verify(ctx context.Context) (VerifyReport, error) {
+func (a *Admin) Verify(ctx context.Context) (VerifyReport, error) {
 	var report VerifyReport
 	want, got := map[bucketRef]count{}, map[bucketRef]count{}
 	// Verify checks the claims as they are when the scan begins, against counts, filters and oldest
@@ -40,12 +40,12 @@ func (a *admin) Verify(ctx context.Context) (VerifyReport, error) {
 	scopes := map[uint64]string{} // a drop may free their names
 	trusted := false
 	err := a.scanner.beginScan(ctx, func() {
-		oldest = a.oldestByNumber(a.names)
-		if trusted = a.screen.trusted.Load(); trusted {
-			want, filters = a.screen.copyCounts(), *a.screen.filters.Load()
+		oldest = a.finder.kept.oldestByNumber(a.finder.names)
+		if trusted = a.finder.screen.trusted.Load(); trusted {
+			want, filters = a.finder.screen.copyCounts(), *a.finder.screen.filters.Load()
 		}
 		for ref := range want {
-			scopes[ref.scope], _ = a.names.name(ref.scope)
+			scopes[ref.scope], _ = a.finder.names.name(ref.scope)
 		}
 	}, func(c scanned) error {
 		if c.ref.week < oldest(c.ref) {
@@ -68,11 +68,11 @@ func (a *admin) Verify(ctx context.Context) (VerifyReport, error) {
 		a.compareCounts(&report, scopes, want, got)
 	}
 	return report, a.untilClose(ctx, func(ctx context.Context) error {
-		return a.store.Verify(ctx, func(problem string) { report.add("%s", problem) })
+		return a.core.store.Verify(ctx, func(problem string) { report.add("%s", problem) })
 	})
 }
 
-func (a *admin) compareCounts(report *VerifyReport, scopes map[uint64]string, want, got map[bucketRef]count) {
+func (a *Admin) compareCounts(report *VerifyReport, scopes map[uint64]string, want, got map[bucketRef]count) {
 	for ref := range got {
 		if _, ok := want[ref]; !ok {
 			want[ref] = count{}
@@ -81,9 +81,9 @@ func (a *admin) compareCounts(report *VerifyReport, scopes map[uint64]string, wa
 	for ref, w := range want {
 		name, known := scopes[ref.scope]
 		if !known {
-			name, _ = a.names.name(ref.scope)
+			name, _ = a.finder.names.name(ref.scope)
 		}
-		if g := got[ref]; g != w && ref.week >= a.oldestOf(name) {
+		if g := got[ref]; g != w && ref.week >= a.finder.kept.oldestOf(name) {
 			report.add("bucket %s: %d claims with hash %016x were written, %d with %016x are there",
 				storage.Bucket{Scope: name, Week: ref.week}, w.claims, w.xor, g.claims, g.xor)
 		}

@@ -62,7 +62,7 @@ func openAt(t testing.TB, o engine.Options) (*engine.Engine, *storetest.Mem, *cl
 
 func wantOldest(t testing.TB, e *engine.Engine, weeksFromNoon int) {
 	t.Helper()
-	if got, want := e.OldestWeek(), weekOf(t, weeksLater(weeksFromNoon)); got != want {
+	if got, want := e.Retention().OldestWeek(), weekOf(t, weeksLater(weeksFromNoon)); got != want {
 		t.Fatalf("oldest retained week is %s, want %s", got, want)
 	}
 }
@@ -78,7 +78,7 @@ func reclaimed(t testing.TB, e *engine.Engine) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if err := e.Reclaimed(ctx); err != nil {
+	if err := e.Retention().Reclaimed(ctx); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -106,11 +106,11 @@ func TestNewStoreBeginsWithTheWeeksOfItsRetention(t *testing.T) {
 		{1, time.Date(2026, 3, 1, 23, 59, 59, 999e6, time.UTC), time.Date(2026, 2, 16, 0, 0, 0, 0, time.UTC)},
 	} {
 		e, m := openMem(t, engine.Options{RetentionWeeks: c.retention, Clock: (&clock{t: c.now}).now})
-		if got := e.OldestWeek(); got != weekOf(t, c.want) {
+		if got := e.Retention().OldestWeek(); got != weekOf(t, c.want) {
 			t.Errorf("retention %d at %v: oldest %s, want %s", c.retention, c.now, got, weekOf(t, c.want))
 		}
 		mark, found, err := m.CrashClone(0).State([]byte("moldest"))
-		if err != nil || !found || string(mark) != string(e.OldestWeek().AppendKey(nil)) {
+		if err != nil || !found || string(mark) != string(e.Retention().OldestWeek().AppendKey(nil)) {
 			t.Errorf("durable mark %x %v %v", mark, found, err)
 		}
 	}
@@ -146,10 +146,10 @@ func TestDropExpiredDropsOldestFirstAndABoundedNumber(t *testing.T) {
 	e, m, c := openAt(t, engine.Options{RetentionWeeks: 4})
 	events := inWeeks(-4, 0, 10)
 	mustExpect(t, e, events, engine.Claimed)
-	r, err := e.DropExpired(ctx)
+	r, err := e.Retention().DropExpired(ctx)
 	wantDrop(t, r, err, 0, 0, "")
 	c.set(weeksLater(5))
-	r, err = e.DropExpired(ctx)
+	r, err = e.Retention().DropExpired(ctx)
 	wantDrop(t, r, err, 2, 4, "")
 	wantOldest(t, e, -2)
 	mustExpect(t, e, events[:20], engine.TooOld)
@@ -158,15 +158,15 @@ func TestDropExpiredDropsOldestFirstAndABoundedNumber(t *testing.T) {
 	if n := len(bucketsOf(t, m)); n != 6 {
 		t.Fatal(n, "buckets are left")
 	}
-	if w, err := e.Weeks(ctx); err != nil || len(w) != 3 || w[0].Week != e.OldestWeek() || w[0].Claims != 10 {
+	if w, err := e.Weeks(ctx); err != nil || len(w) != 3 || w[0].Week != e.Retention().OldestWeek() || w[0].Claims != 10 {
 		t.Fatal(w, err)
 	}
 	for _, id := range []string{"w-4-0", "w-3-0"} {
-		if _, found, err := e.Lookup(ctx, "billing", []byte(id), weeksLater(-4)); found || err != nil {
+		if _, found, err := e.Admin().Lookup(ctx, "billing", []byte(id), weeksLater(-4)); found || err != nil {
 			t.Fatal("a dropped claim is found:", err)
 		}
 	}
-	r, err = e.DropAllExpired(ctx)
+	r, err = e.Retention().DropAllExpired(ctx)
 	wantDrop(t, r, err, 3, 6, "")
 	wantOldest(t, e, 1)
 	mustExpect(t, e, events, engine.TooOld)
@@ -175,7 +175,7 @@ func TestDropExpiredDropsOldestFirstAndABoundedNumber(t *testing.T) {
 	if u := stats(t, e).Store; u.ReclaimableBytes != 0 {
 		t.Fatalf("%+v", u)
 	}
-	r, err = e.DropExpired(ctx)
+	r, err = e.Retention().DropExpired(ctx)
 	wantDrop(t, r, err, 0, 0, "")
 	e = open(t, m.CrashClone(0), engine.Options{Clock: c.now})
 	wantOldest(t, e, 1)
@@ -187,9 +187,9 @@ func TestKeepAllDropsNothing(t *testing.T) {
 	events := inWeeks(-200, -198, 2)
 	mustExpect(t, e, events, engine.Claimed)
 	c.set(weeksLater(1000))
-	r, err := e.DropExpired(ctx)
+	r, err := e.Retention().DropExpired(ctx)
 	wantDrop(t, r, err, 0, 0, "")
-	r, err = e.DropAllExpired(ctx)
+	r, err = e.Retention().DropAllExpired(ctx)
 	wantDrop(t, r, err, 0, 0, "")
 	mustExpect(t, e, events, engine.Duplicate)
 }
@@ -202,19 +202,19 @@ func TestClockJumpsDoNotEmptyTheStore(t *testing.T) {
 	events := inWeeks(-4, 0, 4)
 	mustExpect(t, e, events, engine.Claimed)
 	c.set(in2099)
-	r, err := e.DropExpired(ctx)
+	r, err := e.Retention().DropExpired(ctx)
 	wantDrop(t, r, err, 2, 4, "")
 	mustExpect(t, e, events[8:], engine.Duplicate)
 	for _, back := range []time.Time{noon, weeksLater(-100), time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC)} {
 		c.set(back)
-		r, err = e.DropExpired(ctx)
+		r, err = e.Retention().DropExpired(ctx)
 		wantDrop(t, r, err, 0, 0, "")
 		wantOldest(t, e, -2)
 	}
 	c.set(noon)
 	mustExpect(t, e, events[8:], engine.Duplicate)
 	c.set(time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC))
-	if _, err := e.DropExpired(ctx); err == nil {
+	if _, err := e.Retention().DropExpired(ctx); err == nil {
 		t.Fatal("a clock in the year 12000 is used")
 	}
 	wantOldest(t, e, -2)
@@ -222,7 +222,7 @@ func TestClockJumpsDoNotEmptyTheStore(t *testing.T) {
 	mustExpect(t, e, events[8:], engine.Duplicate)
 	c.set(in2099)
 	for _, weeks := range []int{2, 0, 0} {
-		r, err = e.DropExpired(ctx)
+		r, err = e.Retention().DropExpired(ctx)
 		wantDrop(t, r, err, weeks, 2*weeks, "")
 	}
 	c.set(noon)
@@ -249,7 +249,7 @@ func TestClockJumpsLeaveTheCurrentWeekOfAYoungStore(t *testing.T) {
 				c.set(in2099)
 				claims(t, e)
 				for range 3 {
-					if r, err := e.DropExpired(ctx); err != nil || r.Behind == 0 {
+					if r, err := e.Retention().DropExpired(ctx); err != nil || r.Behind == 0 {
 						t.Fatalf("%+v, %v", r, err)
 					}
 				}
@@ -269,7 +269,7 @@ func TestClockJumpsLeaveAnEmptyStore(t *testing.T) {
 	e, _, c := openAt(t, engine.Options{RetentionWeeks: 4, ScopeRetention: map[string]int{"mail": 1}})
 	c.set(in2099)
 	for range 3 {
-		r, err := e.DropExpired(ctx)
+		r, err := e.Retention().DropExpired(ctx)
 		wantDrop(t, r, err, 0, 0, "")
 		if len(r.Scopes) > 0 {
 			t.Errorf("%+v", r)
@@ -286,17 +286,17 @@ func TestIdleStoreKeepsItsNewestWeek(t *testing.T) {
 	mustExpect(t, e, events, engine.Claimed)
 	c.set(weeksLater(10))
 	for _, want := range []int{2, 2, 0} {
-		r, err := e.DropExpired(ctx)
+		r, err := e.Retention().DropExpired(ctx)
 		wantDrop(t, r, err, want, 2*want, "")
 	}
 	mustExpect(t, e, events[:16], engine.TooOld)
 	mustExpect(t, e, events[16:], engine.Duplicate)
 	mustExpect(t, e, inWeeks(10, 10, 4), engine.Claimed)
-	r, err := e.DropExpired(ctx)
+	r, err := e.Retention().DropExpired(ctx)
 	wantDrop(t, r, err, 0, 0, "")
 	c.set(weeksLater(11))
 	for _, want := range [][2]int{{2, 2}, {5, 0}} { // weeks, buckets
-		r, err = e.DropExpired(ctx)
+		r, err = e.Retention().DropExpired(ctx)
 		wantDrop(t, r, err, want[0], want[1], "")
 	}
 	wantOldest(t, e, 7)
@@ -304,7 +304,7 @@ func TestIdleStoreKeepsItsNewestWeek(t *testing.T) {
 	mustExpect(t, e, inWeeks(10, 10, 4), engine.Duplicate)
 
 	c.set(weeksLater(30))
-	r, err = e.DropAllExpired(ctx)
+	r, err = e.Retention().DropAllExpired(ctx)
 	wantDrop(t, r, err, 19, 2, "")
 	verifyClean(t, e, 0)
 }
@@ -317,7 +317,7 @@ func TestExpiryIsBoundedWhileFiltersAreRebuilt(t *testing.T) {
 	o.ScopeRetention = map[string]int{"mail": 3}
 	e, m, c := openAt(t, o)
 	mustExpect(t, e, inWeeks(-4, -4, 4), engine.Claimed)
-	if _, err := e.DropWeek(ctx, weekOf(t, weeksLater(-4))); err != nil {
+	if _, err := e.Retention().DropWeek(ctx, weekOf(t, weeksLater(-4))); err != nil {
 		t.Fatal(err)
 	}
 	events := inWeeks(-1, 0, 20)
@@ -335,7 +335,7 @@ func TestExpiryIsBoundedWhileFiltersAreRebuilt(t *testing.T) {
 	}
 	c.set(in2099)
 	for _, want := range []int{3, 0} {
-		r, err := e.DropExpired(ctx)
+		r, err := e.Retention().DropExpired(ctx)
 		wantDrop(t, r, err, want, 2*want/3, "")
 	}
 	wantOldest(t, e, 0)
@@ -363,14 +363,14 @@ func TestAForgottenClaimKeepsNoWeekWhileFiltersAreRebuilt(t *testing.T) {
 	e = open(t, scans, o)
 	t.Cleanup(goOn)
 	eventually(t, "the rebuild", func() bool { return stats(t, e).FilterRebuilt > 0 }) // its scan has begun
-	if found, err := e.Forget(ctx, last.Scope, last.ID, last.Time); err != nil || !found {
+	if found, err := e.Admin().Forget(ctx, last.Scope, last.ID, last.Time); err != nil || !found {
 		t.Fatal(found, err)
 	}
 	if !stats(t, e).FilterRebuilding {
 		t.Fatal("the filters are loaded")
 	}
 	c.set(in2099)
-	r, err := e.DropExpired(ctx)
+	r, err := e.Retention().DropExpired(ctx)
 	wantDrop(t, r, err, 1, 0, "")
 	goOn()
 	awaitTrust(t, e)
@@ -384,7 +384,7 @@ func TestFutureEventMakesNoOtherWeekExpire(t *testing.T) {
 	mustExpect(t, e, inWeeks(-1, 0, 2), engine.Claimed)
 	wantVerdict(t, claim(t, e, at("future", weeksLater(40))), engine.Claimed)
 	wantVerdict(t, claim(t, e, at("too far", weeksLater(60))), engine.TooNew)
-	r, err := e.DropAllExpired(ctx)
+	r, err := e.Retention().DropAllExpired(ctx)
 	wantDrop(t, r, err, 0, 0, "")
 	mustExpect(t, e, inWeeks(-1, 0, 2), engine.Duplicate)
 }
@@ -402,14 +402,14 @@ func TestHoldsKeepTheirWeekAndAllLaterOnes(t *testing.T) {
 	hold("slowest", -3)
 	hold("fast", 0)
 	c.set(weeksLater(50))
-	r, err := e.DropAllExpired(ctx)
+	r, err := e.Retention().DropAllExpired(ctx)
 	wantDrop(t, r, err, 1, 2, "slowest")
 	wantOldest(t, e, -3)
 
 	hold("slowest", -2) // moved
-	r, err = e.DropAllExpired(ctx)
+	r, err = e.Retention().DropAllExpired(ctx)
 	wantDrop(t, r, err, 1, 2, "slowest")
-	if _, err := e.DropWeek(ctx, e.OldestWeek()); !errors.Is(err, engine.ErrHeld) || !strings.Contains(err.Error(), "slowest") {
+	if _, err := e.Retention().DropWeek(ctx, e.Retention().OldestWeek()); !errors.Is(err, engine.ErrHeld) || !strings.Contains(err.Error(), "slowest") {
 		t.Fatal("a held week is dropped on request:", err)
 	}
 
@@ -427,7 +427,7 @@ func TestHoldsKeepTheirWeekAndAllLaterOnes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err = e.DropAllExpired(ctx)
+	r, err = e.Retention().DropAllExpired(ctx)
 	wantDrop(t, r, err, 0, 0, "slowest")
 
 	e = open(t, m.CrashClone(0), engine.Options{Clock: c.now}) // durable
@@ -435,13 +435,13 @@ func TestHoldsKeepTheirWeekAndAllLaterOnes(t *testing.T) {
 	if got := e.Holds(); !slices.EqualFunc(got, want, func(a, b engine.Hold) bool { return a.Name == b.Name && a.At.Equal(b.At) }) {
 		t.Fatalf("holds after a crash: %v", got)
 	}
-	r, err = e.DropAllExpired(ctx)
+	r, err = e.Retention().DropAllExpired(ctx)
 	wantDrop(t, r, err, 0, 0, "slowest")
 	for i, name := range []string{"slowest", "slow", "fast"} {
 		if err := e.ReleaseHold(ctx, name); err != nil {
 			t.Fatal(err)
 		}
-		r, err = e.DropAllExpired(ctx)
+		r, err = e.Retention().DropAllExpired(ctx)
 		wantDrop(t, r, err, []int{1, 1, 46}[i], []int{2, 2, 2}[i], []string{"slow", "fast", ""}[i])
 	}
 	if err := e.ReleaseHold(ctx, "nobody"); err != nil || len(e.Holds()) != 0 {
@@ -453,7 +453,7 @@ func TestHoldsKeepTheirWeekAndAllLaterOnes(t *testing.T) {
 func TestOldHoldKeepsNothingWhileNoWeekIsExpired(t *testing.T) {
 	e, _, c := openAt(t, engine.Options{RetentionWeeks: 2, ScopeRetention: map[string]int{"mail": 1}})
 	mustExpect(t, e, inWeeks(-1, -1, 2), engine.Claimed)
-	r, err := e.DropExpired(ctx)
+	r, err := e.Retention().DropExpired(ctx)
 	wantDrop(t, r, err, 0, 0, "")
 	if r.Scopes["mail"] != weekOf(t, weeksLater(-1)) {
 		t.Fatalf("%+v", r)
@@ -461,10 +461,10 @@ func TestOldHoldKeepsNothingWhileNoWeekIsExpired(t *testing.T) {
 	if err := e.SetHold(ctx, "old", weeksLater(-10)); err != nil {
 		t.Fatal(err)
 	}
-	r, err = e.DropExpired(ctx)
+	r, err = e.Retention().DropExpired(ctx)
 	wantDrop(t, r, err, 0, 0, "")
 	c.set(weeksLater(1))
-	r, err = e.DropExpired(ctx)
+	r, err = e.Retention().DropExpired(ctx)
 	wantDrop(t, r, err, 0, 0, "old")
 	wantOldest(t, e, -2)
 }
@@ -480,7 +480,7 @@ func TestHoldAtAWeeksEdgeKeepsThatWeek(t *testing.T) {
 		}
 		clk.set(weeksLater(50))
 		for _, e := range []*engine.Engine{e, open(t, m.CrashClone(0), engine.Options{Clock: clk.now})} {
-			if _, err := e.DropAllExpired(ctx); err != nil {
+			if _, err := e.Retention().DropAllExpired(ctx); err != nil {
 				t.Fatal(err)
 			}
 			wantOldest(t, e, c.want)
@@ -510,26 +510,26 @@ func TestDropWeekDropsTheOldestOnly(t *testing.T) {
 	mustExpect(t, e, inWeeks(-2, 0, 2), engine.Claimed)
 	week := func(n int) weekbucket.Week { return weekOf(t, weeksLater(n)) }
 	for _, w := range []weekbucket.Week{week(-1), week(0), week(1), week(-5), week(-3), weekbucket.Max, weekbucket.Min} {
-		if _, err := e.DropWeek(ctx, w); !errors.Is(err, engine.ErrNotOldestWeek) {
+		if _, err := e.Retention().DropWeek(ctx, w); !errors.Is(err, engine.ErrNotOldestWeek) {
 			t.Errorf("dropping %s: %v", w, err)
 		}
 	}
 	wantOldest(t, e, -4)
-	r, err := e.DropWeek(ctx, week(-4)) // empty
+	r, err := e.Retention().DropWeek(ctx, week(-4)) // empty
 	wantDrop(t, r, err, 1, 0, "")
-	r, err = e.DropWeek(ctx, week(-2)) // the first with claims, and the empty one before it
+	r, err = e.Retention().DropWeek(ctx, week(-2)) // the first with claims, and the empty one before it
 	wantDrop(t, r, err, 2, 2, "")
 	mustExpect(t, e, inWeeks(-2, -2, 2), engine.TooOld)
 	mustExpect(t, e, inWeeks(-1, 0, 2), engine.Duplicate)
-	if _, err := e.DropWeek(ctx, week(-2)); !errors.Is(err, engine.ErrNotOldestWeek) {
+	if _, err := e.Retention().DropWeek(ctx, week(-2)); !errors.Is(err, engine.ErrNotOldestWeek) {
 		t.Error("twice:", err)
 	}
 	if err := e.SetHold(ctx, "h", weeksLater(0)); err != nil {
 		t.Fatal(err)
 	}
-	r, err = e.DropWeek(ctx, week(-1)) // the hold keeps only later ones
+	r, err = e.Retention().DropWeek(ctx, week(-1)) // the hold keeps only later ones
 	wantDrop(t, r, err, 1, 2, "")
-	if _, err = e.DropWeek(ctx, week(0)); !errors.Is(err, engine.ErrHeld) {
+	if _, err = e.Retention().DropWeek(ctx, week(0)); !errors.Is(err, engine.ErrHeld) {
 		t.Error(err)
 	}
 	verifyClean(t, e, 2)
@@ -544,7 +544,7 @@ func afterDropCrash(t *testing.T, m *storetest.Mem, events []engine.Event) error
 		return err
 	}
 	defer e.Close()
-	oldest := e.OldestWeek()
+	oldest := e.Retention().OldestWeek()
 	if oldest != weekOf(t, weeksLater(-4)) && oldest != weekOf(t, weeksLater(-2)) {
 		return fmt.Errorf("half a drop: oldest week is %s", oldest)
 	}
@@ -571,7 +571,7 @@ func afterDropCrash(t *testing.T, m *storetest.Mem, events []engine.Event) error
 		}
 	}
 	reclaimed(t, e)
-	if r, err := e.Verify(ctx); err != nil || r.Total != 0 || int(r.Claims) != kept {
+	if r, err := e.Admin().Verify(ctx); err != nil || r.Total != 0 || int(r.Claims) != kept {
 		return fmt.Errorf("verify: %d claims, %d problems, %w; want %d claims", r.Claims, r.Total, err, kept)
 	}
 	return expect(e, events[len(events)-10:], engine.Duplicate)
@@ -610,7 +610,7 @@ func crashesOf(t *testing.T, m *storetest.Mem, s storage.Store) (crashes map[str
 	mustExpect(t, e, events, engine.Claimed)
 	end := crashClones(m)
 	c.set(weeksLater(2))
-	r, err := e.DropExpired(ctx)
+	r, err := e.Retention().DropExpired(ctx)
 	wantDrop(t, r, err, 2, 4, "")
 	reclaimed(t, e)
 	return end(), events
@@ -638,7 +638,7 @@ func TestDropThatFailedHalfwayIsCompletedAtOpen(t *testing.T) {
 	eio := errors.New("EIO")
 	m.FailAt(storetest.OpDrop, 1, eio)
 	c.set(weeksLater(2))
-	if _, err := e.DropExpired(ctx); !errors.Is(err, eio) || !errors.Is(err, engine.ErrStopped) {
+	if _, err := e.Retention().DropExpired(ctx); !errors.Is(err, eio) || !errors.Is(err, engine.ErrStopped) {
 		t.Fatal(err)
 	}
 	if _, err := e.TryClaim(ctx, events[0]); !errors.Is(err, engine.ErrStopped) {
@@ -680,11 +680,11 @@ func TestTheOldestWeekIsReturnedWhenItsMarkIsDurable(t *testing.T) {
 	m.HoldSyncs()
 	dropped := make(chan error, 1)
 	go func() {
-		_, err := e.DropExpired(ctx)
+		_, err := e.Retention().DropExpired(ctx)
 		dropped <- err
 	}()
 	awaitHeld(t, m)
-	told := e.OldestWeek()
+	told := e.Retention().OldestWeek()
 	m.ReleaseSyncs()
 	if err := receive(t, dropped); err != nil {
 		t.Fatal(err)
@@ -701,14 +701,14 @@ func TestCanceledDropIsCompletedByTheNextOne(t *testing.T) {
 	c.set(weeksLater(2))
 	given, cancel := context.WithCancel(ctx)
 	m.Before(storetest.OpBuckets, func(int) error { cancel(); return nil })
-	if _, err := e.DropExpired(given); !errors.Is(err, context.Canceled) {
+	if _, err := e.Retention().DropExpired(given); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	wantOldest(t, e, -2)
 	if n := len(bucketsOf(t, m)); n != 10 {
 		t.Fatal(n, "buckets")
 	}
-	if _, err := e.DropExpired(ctx); err != nil {
+	if _, err := e.Retention().DropExpired(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(bucketsOf(t, m)); n != 6 {
@@ -727,15 +727,15 @@ func TestDropThatWaitsForAnotherOneEndsWithItsContext(t *testing.T) {
 	c.set(weeksLater(1))
 	dropped := make(chan error, 1)
 	go func() {
-		_, err := e.DropExpired(ctx)
+		_, err := e.Retention().DropExpired(ctx)
 		dropped <- err
 	}()
 	receive(t, reached)
 	soon, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 	defer cancel()
 	for name, drop := range map[string]func() error{
-		"DropExpired": func() error { _, err := e.DropExpired(soon); return err },
-		"DropScope":   func() error { _, err := e.DropScope(soon, engine.ScopeDropPlan{Scope: "a"}); return err },
+		"DropExpired": func() error { _, err := e.Retention().DropExpired(soon); return err },
+		"DropScope":   func() error { _, err := e.Retention().DropScope(soon, engine.ScopeDropPlan{Scope: "a"}); return err },
 	} {
 		ended := make(chan error, 1)
 		go func() { ended <- drop() }()
@@ -761,7 +761,7 @@ func TestTransactionThatClaimedInADroppedWeekFailsWhole(t *testing.T) {
 			}
 		}
 		c.set(weeksLater(1))
-		if r, err := e.DropExpired(ctx); err != nil || r.Weeks != 1 {
+		if r, err := e.Retention().DropExpired(ctx); err != nil || r.Weeks != 1 {
 			t.Error(r, err)
 		}
 		c.set(noon)
@@ -770,7 +770,7 @@ func TestTransactionThatClaimedInADroppedWeekFailsWhole(t *testing.T) {
 	if !errors.Is(err, engine.ErrWeekDropped) {
 		t.Fatal(err)
 	}
-	if _, found, err := e.Offset(ctx, pos); found || err != nil {
+	if _, found, err := e.Admin().Offset(ctx, pos); found || err != nil {
 		t.Fatal("its offset is there:", err)
 	}
 	if err := e.Update(ctx, func(tx *engine.Tx) error {
@@ -796,7 +796,7 @@ func TestClaimInAWeekDroppedMeanwhileIsTooOld(t *testing.T) {
 		}
 		decide := e.Prepare(t, old)
 		c.set(weeksLater(1))
-		if r, err := e.DropAllExpired(ctx); err != nil || r.Weeks != 1 {
+		if r, err := e.Retention().DropAllExpired(ctx); err != nil || r.Weeks != 1 {
 			t.Fatal(r, err)
 		}
 		wantVerdict(t, decide(), engine.TooOld)
@@ -873,7 +873,7 @@ func TestClaimsContinueDuringADropAndWhileSpaceIsFreed(t *testing.T) {
 	}
 	dropped := make(chan error, 1)
 	go func() {
-		r, err := e.DropExpired(ctx)
+		r, err := e.Retention().DropExpired(ctx)
 		if r.Weeks != 1 {
 			err = errors.Join(err, fmt.Errorf("%+v", r))
 		}
@@ -896,11 +896,11 @@ func TestClaimsContinueDuringADropAndWhileSpaceIsFreed(t *testing.T) {
 	}
 	soon, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 	defer cancel()
-	if err := e.Reclaimed(soon); !errors.Is(err, context.DeadlineExceeded) {
+	if err := e.Retention().Reclaimed(soon); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal("the space is not free, but:", err)
 	}
 	c.set(weeksLater(2)) // the next drop does not wait for the space of this one
-	if r, err := e.DropExpired(ctx); err != nil || r.Weeks != 1 || r.Buckets != 2 {
+	if r, err := e.Retention().DropExpired(ctx); err != nil || r.Weeks != 1 || r.Buckets != 2 {
 		t.Fatal(r, err)
 	}
 	close(release[storetest.OpReclaim])
@@ -921,7 +921,7 @@ func TestSpaceThatIsNotFreeIsFreedAfterACrash(t *testing.T) {
 	m.Before(storetest.OpReclaim, func(int) error { reached <- true; <-release; return nil })
 	c.set(weeksLater(1))
 	for i := range 2 {
-		if _, err := e.DropExpired(ctx); err != nil {
+		if _, err := e.Retention().DropExpired(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if i == 0 {
@@ -957,7 +957,7 @@ func TestReclaimedWaitsForARemovalThatOpenRepeats(t *testing.T) {
 	eio := errors.New("EIO")
 	m.FailAt(storetest.OpDrop, 1, eio)
 	c.set(weeksLater(1))
-	if _, err := e.DropExpired(ctx); !errors.Is(err, eio) {
+	if _, err := e.Retention().DropExpired(ctx); !errors.Is(err, eio) {
 		t.Fatal(err)
 	}
 	crashed, held := m.CrashClone(0), make(chan struct{})
@@ -967,7 +967,7 @@ func TestReclaimedWaitsForARemovalThatOpenRepeats(t *testing.T) {
 	defer release()
 	soon, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 	defer cancel()
-	if err := e2.Reclaimed(soon); !errors.Is(err, context.DeadlineExceeded) {
+	if err := e2.Retention().Reclaimed(soon); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal("the week is not removed, but:", err)
 	}
 	release()
@@ -983,10 +983,10 @@ func TestFailureToFreeSpaceStopsTheEngine(t *testing.T) {
 	eio := errors.New("EIO")
 	m.FailAt(storetest.OpReclaim, 1, eio)
 	c.set(weeksLater(1))
-	if _, err := e.DropExpired(ctx); err != nil && !errors.Is(err, eio) {
+	if _, err := e.Retention().DropExpired(ctx); err != nil && !errors.Is(err, eio) {
 		t.Fatal(err)
 	}
-	if err := e.Reclaimed(ctx); !errors.Is(err, eio) || !errors.Is(err, engine.ErrStopped) {
+	if err := e.Retention().Reclaimed(ctx); !errors.Is(err, eio) || !errors.Is(err, engine.ErrStopped) {
 		t.Fatal(err)
 	}
 }
@@ -997,11 +997,11 @@ func TestVerifyDuringADropHasNothingToReport(t *testing.T) {
 	c.set(weeksLater(1))
 	m.HoldSyncs() // the mark is decided and not durable
 	dropped := make(chan error, 1)
-	go func() { _, err := e.DropExpired(ctx); dropped <- err }()
+	go func() { _, err := e.Retention().DropExpired(ctx); dropped <- err }()
 	awaitHeld(t, m)
 	verified := make(chan engine.VerifyReport, 1)
 	go func() {
-		r, err := e.Verify(ctx)
+		r, err := e.Admin().Verify(ctx)
 		if err != nil {
 			t.Error(err)
 		}
@@ -1040,7 +1040,7 @@ func TestConcurrentClaimsAndDrops(t *testing.T) {
 					})
 					continue
 				}
-				before := e.OldestWeek()
+				before := e.Retention().OldestWeek()
 				r, err := e.TryClaim(ctx, ev)
 				week := weekOf(t, ev.Time)
 				switch {
@@ -1060,11 +1060,11 @@ func TestConcurrentClaimsAndDrops(t *testing.T) {
 	for range 2 {
 		work.Go(func() {
 			for !stop.Load() {
-				if _, err := e.DropExpired(ctx); err != nil {
+				if _, err := e.Retention().DropExpired(ctx); err != nil {
 					t.Error(err)
 					return
 				}
-				if r, err := e.Verify(ctx); err != nil || r.Total != 0 {
+				if r, err := e.Admin().Verify(ctx); err != nil || r.Total != 0 {
 					t.Errorf("%+v %v", r, err)
 					return
 				}
@@ -1078,11 +1078,11 @@ func TestConcurrentClaimsAndDrops(t *testing.T) {
 	}
 	stop.Store(true)
 	work.Wait()
-	if _, err := e.DropAllExpired(ctx); err != nil {
+	if _, err := e.Retention().DropAllExpired(ctx); err != nil {
 		t.Fatal(err)
 	}
 	wantOldest(t, e, weeks-2)
-	r, err := e.Verify(ctx)
+	r, err := e.Admin().Verify(ctx)
 	if err != nil || r.Total != 0 {
 		t.Fatalf("%+v %v", r, err)
 	}
@@ -1109,12 +1109,12 @@ func TestRetentionSkipsWeeksWithoutClaims(t *testing.T) {
 		t.Fatal(err)
 	}
 	e = open1(engine.Options{RetentionWeeks: 4})
-	r, err := e.DropExpired(ctx)
+	r, err := e.Retention().DropExpired(ctx)
 	if err != nil || r.Buckets != 1 || r.Behind != 14 {
 		t.Fatalf("%+v %v", r, err)
 	}
 	wantOldest(t, e, -18)
-	if r, err = e.DropExpired(ctx); err != nil || r.Behind != 0 {
+	if r, err = e.Retention().DropExpired(ctx); err != nil || r.Behind != 0 {
 		t.Fatalf("%+v %v", r, err)
 	}
 	wantOldest(t, e, -4)

@@ -14,7 +14,7 @@ func heldForPossible(t *testing.T, e *engine.Engine, events ...engine.Event) {
 	t.Helper()
 	mustExpect(t, e, events, engine.Claimed)
 	for _, ev := range events {
-		if found, err := e.Forget(ctx, ev.Scope, ev.ID, ev.Time); !found || err != nil {
+		if found, err := e.Admin().Forget(ctx, ev.Scope, ev.ID, ev.Time); !found || err != nil {
 			t.Fatal(found, err)
 		}
 	}
@@ -126,7 +126,7 @@ func TestAClaimForgottenDuringTheReadIsNotCached(t *testing.T) {
 	ev := event("a")
 	wantVerdict(t, claim(t, e, ev), engine.Claimed)
 	s.do = func() {
-		if found, err := e.Forget(ctx, ev.Scope, ev.ID, ev.Time); !found || err != nil {
+		if found, err := e.Admin().Forget(ctx, ev.Scope, ev.ID, ev.Time); !found || err != nil {
 			t.Error(found, err)
 		}
 	}

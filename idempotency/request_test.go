@@ -152,7 +152,7 @@ func TestTheDefaultsOfTheEngineCoverTheDefaultRetention(t *testing.T) {
 			h := protect(t, e, idempotency.Options{Clock: func() time.Time { return now }}, handler)
 			want(t, do(h, post("k", "")), 201, false)
 			now = start.Add(idempotency.DefaultRetention - time.Millisecond)
-			if _, err := e.DropAllExpired(t.Context()); err != nil {
+			if _, err := e.Retention().DropAllExpired(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			want(t, do(h, post("k", "")), 201, true)

@@ -13,7 +13,7 @@ import (
 // recovery returns the policies for the next comparison of offsets: those of the options and the
 // adopted ones.
 func (f *finder) recovery() *Recovery {
-	r := f.c.opt.Recovery
+	r := f.partition.c.opt.Recovery
 	for _, a := range f.adoptedNow() {
 		*disagreementOf(a.kind).policy(&r) = a.policy
 	}
@@ -23,10 +23,10 @@ func (f *finder) recovery() *Recovery {
 // adoptedNow returns the adoptions for the next comparison of offsets: the requested one, and
 // earlier ones that met a further disagreement.
 func (f *finder) adoptedNow() []*adoption {
-	if f.adopting == nil {
+	if f.reading.adopting == nil {
 		return nil
 	}
-	return append(slices.Clone(f.status().adopted), f.adopting)
+	return append(slices.Clone(f.partition.status().adopted), f.reading.adopting)
 }
 
 // adopted records an adoption inside the transaction that takes the partition over at b.
@@ -53,27 +53,27 @@ func (f *finder) adopted(tx *engine.Tx, v *view, b beginning) error {
 func (f *finder) putAdoption(tx *engine.Tx, v *view, b beginning, kind error, a Adoption) error {
 	var at *PositionError
 	errors.As(v.refuse(kind), &at)
-	a.Topic, a.Partition, a.Store, a.Committed, a.Metadata, a.Offset = f.pos.Topic, f.pos.Partition, at.Store, at.Committed, at.Metadata, b.offset
+	a.Topic, a.Partition, a.Store, a.Committed, a.Metadata, a.Offset = f.partition.pos.Topic, f.partition.pos.Partition, at.Store, at.Committed, at.Metadata, b.offset
 	record, err := json.Marshal(a)
 	if err != nil {
 		return err
 	}
-	key := binary.BigEndian.AppendUint64(partitionKey(keyAdoption, f.pos), uint64(a.Time.UnixNano()))
+	key := binary.BigEndian.AppendUint64(partitionKey(keyAdoption, f.partition.pos), uint64(a.Time.UnixNano()))
 	return own(tx).Put(key, append([]byte{1}, record...))
 }
 
 // endAdoption reports the outcome of an adoption, if there is one. An adoption that has met a
 // further disagreement stays pending until that one is resolved.
 func (f *finder) endAdoption(err error) {
-	a := f.adopting
-	f.mu.Lock()
+	a := f.reading.adopting
+	f.partition.mu.Lock()
 	if errors.As(err, new(*PositionError)) && a != nil {
-		f.stat.adopted = slices.DeleteFunc(slices.Clone(f.stat.adopted), func(b *adoption) bool { return errors.Is(b.kind, a.kind) })
-		f.stat.adopted = append(f.stat.adopted, a)
+		f.partition.stat.adopted = slices.DeleteFunc(slices.Clone(f.partition.stat.adopted), func(b *adoption) bool { return errors.Is(b.kind, a.kind) })
+		f.partition.stat.adopted = append(f.partition.stat.adopted, a)
 	} else {
-		f.stat.adopted = nil
+		f.partition.stat.adopted = nil
 	}
-	f.mu.Unlock()
+	f.partition.mu.Unlock()
 	a.finish(err)
-	f.adopting = nil
+	f.reading.adopting = nil
 }

@@ -16,7 +16,7 @@ import (
 
 // An assigner begins and ends assignments.
 type assigner struct {
-	*shared
+	shared   *shared
 	parts    *assignments
 	commits  *committer
 	requests requests
@@ -78,13 +78,13 @@ func (a *assigner) adjust(ctx context.Context, offsets map[string]map[int32]kgo.
 	stored := a.stored(ctx, all)
 	for _, tp := range all {
 		p := a.newWorker(tp, a.committed[tp], stored[tp])
-		if p.refused = unknown[tp]; p.refused {
-			p.fetchAt = 0 // the commit may be below the store's offset, see newWorker
+		if p.reading.refused = unknown[tp]; p.reading.refused {
+			p.partition.fetchAt = 0 // the commit may be below the store's offset, see newWorker
 		}
-		a.client.PauseFetchPartitions(p.only())
+		a.shared.brokers.client.PauseFetchPartitions(p.partition.only())
 		// No epoch is set: with one, the client would itself continue where the log diverged. See
 		// view.epochEnd.
-		offsets[tp.topic][tp.partition] = kgo.NewOffset().At(p.fetchAt).WithEpoch(-1)
+		offsets[tp.topic][tp.partition] = kgo.NewOffset().At(p.partition.fetchAt).WithEpoch(-1)
 		a.begin(p)
 	}
 	return offsets, nil
@@ -96,7 +96,7 @@ const storeTime = time.Second
 // stored returns the store's offsets that could be read in time. The partitions' goroutines seek to
 // the others.
 func (a *assigner) stored(ctx context.Context, all []topicPartition) map[topicPartition]int64 {
-	l, away := a.links.get()
+	l, away := a.shared.links.get()
 	if away != nil {
 		return nil
 	}
@@ -104,7 +104,7 @@ func (a *assigner) stored(ctx context.Context, all []topicPartition) map[topicPa
 	go func() {
 		found := make(map[topicPartition]int64, len(all))
 		for _, tp := range all {
-			o, ok, err := l.eng.Offset(ctx, engine.Position{Group: a.opt.Group, Topic: tp.topic, Partition: tp.partition})
+			o, ok, err := l.eng.Admin().Offset(ctx, engine.Position{Group: a.shared.opt.Group, Topic: tp.topic, Partition: tp.partition})
 			if err != nil {
 				break // the goroutines get the same error
 			}
@@ -131,7 +131,7 @@ func (a *assigner) newWorker(tp topicPartition, committed *commit, at int64) *wo
 // begin starts the goroutine of an assignment. An earlier assignment of the same partition that was
 // not revoked is fenced: the session ended before a revocation.
 func (a *assigner) begin(p *worker) {
-	if before := a.parts.put(p.partition); before != nil {
+	if before := a.parts.put(p.reading.partition); before != nil {
 		before.cancel(ErrFenced)
 	}
 	go p.live()
@@ -141,7 +141,7 @@ func (a *assigner) begin(p *worker) {
 func (a *assigner) await(added map[string][]int32) {
 	for topic, partitions := range added {
 		for _, partition := range partitions {
-			if a.opt.route(topic) != nil { // the leader of a group may be another client, which assigns any topic
+			if a.shared.opt.route(topic) != nil { // the leader of a group may be another client, which assigns any topic
 				a.awaited[topicPartition{topic, partition}] = true
 			}
 		}
@@ -159,9 +159,9 @@ func (a *assigner) noLonger(lost map[string][]int32) {
 
 // assigned is called after each rebalance, before the new partitions are read.
 func (a *assigner) assigned(added map[string][]int32) {
-	a.health.joined.Store(true)
-	if a.opt.Hooks.OnAssigned != nil {
-		a.opt.Hooks.OnAssigned(copied(added))
+	a.shared.health.joined.Store(true)
+	if a.shared.opt.Hooks.OnAssigned != nil {
+		a.shared.opt.Hooks.OnAssigned(copied(added))
 	}
 }
 
@@ -169,10 +169,10 @@ func (a *assigner) assigned(added map[string][]int32) {
 // these assignments commits.
 func (a *assigner) revoked(lost map[string][]int32) {
 	if all := a.parts.take(lost); len(all) > 0 {
-		a.drain(all, a.opt.Timeouts.Drain)
+		a.drain(all, a.shared.opt.Timeouts.Drain)
 	}
-	if a.opt.Hooks.OnRevoked != nil && len(lost) > 0 {
-		a.opt.Hooks.OnRevoked(copied(lost))
+	if a.shared.opt.Hooks.OnRevoked != nil && len(lost) > 0 {
+		a.shared.opt.Hooks.OnRevoked(copied(lost))
 	}
 }
 
@@ -188,27 +188,27 @@ func copied(partitions map[string][]int32) map[string][]int32 {
 // callRevoked calls OnRevoked for pinned partitions when Run ends. For members of a group, the
 // client does this.
 func (a *assigner) callRevoked(all []*partition) {
-	if a.opt.Hooks.OnRevoked == nil || len(all) == 0 {
+	if a.shared.opt.Hooks.OnRevoked == nil || len(all) == 0 {
 		return
 	}
 	revoked := make(map[string][]int32)
 	for _, p := range all {
 		revoked[p.pos.Topic] = append(revoked[p.pos.Topic], p.pos.Partition)
 	}
-	a.opt.Hooks.OnRevoked(revoked)
+	a.shared.opt.Hooks.OnRevoked(revoked)
 }
 
 // lost cancels the work on partitions that already belong to another member.
 func (a *assigner) lost(lost map[string][]int32) {
-	a.health.joined.Store(false)
-	if a.opt.Hooks.OnLost != nil && len(lost) > 0 {
-		defer a.opt.Hooks.OnLost(copied(lost))
+	a.shared.health.joined.Store(false)
+	if a.shared.opt.Hooks.OnLost != nil && len(lost) > 0 {
+		defer a.shared.opt.Hooks.OnLost(copied(lost))
 	}
 	all := a.parts.take(lost)
 	if len(all) == 0 {
 		return
 	}
-	a.opt.Telemetry.Logger.Warn("partitions were lost; their running batches are dropped", "group", a.opt.Group, "partitions", len(all),
+	a.shared.opt.Telemetry.Logger.Warn("partitions were lost; their running batches are dropped", "group", a.shared.opt.Group, "partitions", len(all),
 		"hint", "the member was too slow to answer the group: check handler times, Options.Timeouts.Drain and the session timeout")
 	a.drain(all, 0)
 }

@@ -96,12 +96,12 @@ func (a *assignments) isAssigned(p *partition) (yes bool) {
 
 // pause ends the fetching of a partition.
 func (a *assignments) pause(p *partition) {
-	a.whileAssigned(p, func() { p.c.client.PauseFetchPartitions(p.only()) })
+	a.whileAssigned(p, func() { p.c.brokers.client.PauseFetchPartitions(p.only()) })
 }
 
 // resume lets the client fetch a partition whose queue has room again.
 func (a *assignments) resume(p *partition) {
-	a.whileAssigned(p, func() { p.c.client.ResumeFetchPartitions(p.only()) })
+	a.whileAssigned(p, func() { p.c.brokers.client.ResumeFetchPartitions(p.only()) })
 }
 
 // limits returns the capacity of each queue; a partition whose queue is full is paused. The memory

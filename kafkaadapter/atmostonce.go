@@ -12,7 +12,7 @@ import (
 func (p *partition) handleClaimed(b *batch) (goOn bool) {
 	mode := p.route.Mode.(AtMostOnce)
 	began := time.Now()
-	defer p.under(began)()
+	defer p.handlers.under(began)()
 	defer func() {
 		b.handling = time.Since(began)
 		p.c.m.handler.WithLabelValues(p.pos.Topic).Observe(b.handling.Seconds())
@@ -20,7 +20,7 @@ func (p *partition) handleClaimed(b *batch) (goOn bool) {
 	p.backlog.fill(&b.result)
 	defer p.giveBack() // also if a handler ends the goroutine
 	handle := p.handleInOrder
-	if len(b.claimed) > 1 && p.route.Concurrency.Handlers > 1 {
+	if len(b.result.claimed) > 1 && p.route.Concurrency.Handlers > 1 {
 		handle = p.handleSideBySide
 	}
 	goOn = handle(mode, b)
@@ -64,8 +64,8 @@ func (p *partition) handleInOrder(mode AtMostOnce, _ *batch) (all bool) {
 		}
 		p.offsets.moved(offset, epoch)
 		running = next.delivery
-		rec := p.hands.give(next.delivery)
-		err := p.call(p.contextOf(next, rec), next.Offset, 0, func(ctx context.Context) error { return mode.Handle(ctx, rec) })
+		rec := p.handlers.hands.give(next.delivery)
+		err := p.handlers.call(p.contextOf(next, rec), next.delivery.Record.Offset, 0, func(ctx context.Context) error { return mode.Handle(ctx, rec) })
 		if running = nil; err != nil {
 			p.lose(1, next.delivery, err)
 		}
@@ -77,12 +77,12 @@ func (p *partition) handleInOrder(mode AtMostOnce, _ *batch) (all bool) {
 // ends. Handlers begin in the order of offsets, so that those that have not begun are the last of
 // the batch.
 func (p *partition) handleSideBySide(mode AtMostOnce, b *batch) (all bool) {
-	w := newPool(p.route, len(b.claimed))
+	w := newPool(p.route, len(b.result.claimed))
 	defer w.drain()
-	errs := make([]error, len(b.claimed))
-	for w.settled < len(b.claimed) {
+	errs := make([]error, len(b.result.claimed))
+	for w.settled < len(b.result.claimed) {
 		for w.ordered < w.reach() {
-			p.order(w, b.claimed[w.ordered].delivery)
+			p.order(w, b.result.claimed[w.ordered].delivery)
 		}
 		for task, ok := w.next(); ok && task == w.begun && !w.exited && !p.isEnding(); task, ok = w.next() {
 			next, offset, epoch := p.backlog.next()
@@ -91,17 +91,17 @@ func (p *partition) handleSideBySide(mode AtMostOnce, b *batch) (all bool) {
 				break
 			}
 			p.offsets.moved(offset, epoch)
-			rec := p.hands.give(next.delivery)
+			rec := p.handlers.hands.give(next.delivery)
 			errs[task] = errExited
 			w.begin(task, func(slot int) {
-				errs[task] = p.call(p.contextOf(next, rec), next.Offset, slot, func(ctx context.Context) error { return mode.Handle(ctx, rec) })
+				errs[task] = p.handlers.call(p.contextOf(next, rec), next.delivery.Record.Offset, slot, func(ctx context.Context) error { return mode.Handle(ctx, rec) })
 			})
 		}
 		if w.running == 0 {
 			return false
 		}
 		if task := w.await(); errs[task] != nil {
-			p.lose(1, b.claimed[task].delivery, errs[task])
+			p.lose(1, b.result.claimed[task].delivery, errs[task])
 		}
 		w.settle()
 	}

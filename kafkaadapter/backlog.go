@@ -14,12 +14,12 @@ import (
 // A claimed is a record of AtMostOnce before its handler begins. Its claim is durable, or it is
 // handled without one.
 type claimed struct {
-	*delivery
-	offset int64 // of the record: it is no longer in the processor's caches when its handler begins
-	epoch  int32
-	traced bool // it has a trace context
-	claim  engine.Record
-	before tally // of the earlier records of the batch
+	delivery *delivery
+	offset   int64 // of the record: it is no longer in the processor's caches when its handler begins
+	epoch    int32
+	traced   bool // it has a trace context
+	claim    engine.Record
+	before   tally // of the earlier records of the batch
 }
 
 // A result is the outcome of a committed batch.
@@ -136,10 +136,10 @@ func (p *partition) takeBack(b *result, rest []claimed) (ok bool) {
 			return err
 		}
 		for i := range rest {
-			if rest[i].Verdict != engine.Claimed {
+			if rest[i].delivery.Verdict != engine.Claimed {
 				continue
 			}
-			if err := tx.Unclaim(judged(rest[i].Event, isClaimed(rest[i].replay)), rest[i].claim); err != nil && !errors.Is(err, engine.ErrNotClaimed) {
+			if err := tx.Unclaim(judged(rest[i].delivery.Event, isClaimed(rest[i].delivery.replay)), rest[i].claim); err != nil && !errors.Is(err, engine.ErrNotClaimed) {
 				return err
 			}
 		}
@@ -149,13 +149,13 @@ func (p *partition) takeBack(b *result, rest []claimed) (ok bool) {
 	case err != nil && p.c.goesOn(p.link.Load(), err):
 		p.doubt(b.next)
 		p.log.Warn("claims of unhandled events cannot be withdrawn because the store has failed: the next owner handles the events without claims",
-			"events", len(rest), "offset", rest[0].Offset)
+			"events", len(rest), "offset", rest[0].delivery.Record.Offset)
 		return true
 	case err != nil:
 		p.lose(len(rest), rest[0].delivery, err)
 		return false
 	}
-	p.log.Info("claims of unhandled events were withdrawn", "events", len(rest), "offset", rest[0].Offset)
+	p.log.Info("claims of unhandled events were withdrawn", "events", len(rest), "offset", rest[0].delivery.Record.Offset)
 	return true
 }
 
@@ -163,16 +163,16 @@ func (p *partition) takeBack(b *result, rest []claimed) (ok bool) {
 // first of the records.
 func (p *partition) rewind(tx *engine.Tx, b *result, rest []claimed) error {
 	first := rest[0].delivery
-	at := engine.Offset{Next: first.Offset, LeaderEpoch: first.LeaderEpoch, TopicID: b.topicID}
+	at := engine.Offset{Next: first.Record.Offset, LeaderEpoch: first.Record.LeaderEpoch, TopicID: b.topicID}
 	if err := as(tx).SetOffset(p.pos, at); err != nil {
 		return err
 	}
-	if err := b.dropLetters(tx, p.pos, first.Offset); err != nil {
+	if err := b.dropLetters(tx, p.pos, first.Record.Offset); err != nil {
 		return err
 	}
 	low := p.hold.get()
 	for i := range rest {
-		if at, ok := unread(&rest[i].Event); ok && rest[i].Verdict == engine.Claimed {
+		if at, ok := unread(&rest[i].delivery.Event); ok && rest[i].delivery.Verdict == engine.Claimed {
 			low = earliest(low, holdable(at.Add(-p.hold.lateness)))
 		}
 	}
@@ -206,5 +206,5 @@ func (p *partition) lose(n int, r *delivery, err error) {
 	if r.Verdict != engine.Claimed {
 		what = "taken without a claim"
 	}
-	p.log.Error("events were "+what+" but not handled: they are lost", "events", n, "offset", r.Offset, "id", idText(r.Event.ID), "error", err)
+	p.log.Error("events were "+what+" but not handled: they are lost", "events", n, "offset", r.Record.Offset, "id", idText(r.Event.ID), "error", err)
 }

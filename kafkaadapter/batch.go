@@ -21,7 +21,7 @@ type batch struct {
 	tx    *engine.Tx
 	began time.Time
 
-	result
+	result result
 
 	tries  attempts
 	low    int64 // lowest event time of the prefix, Unix milliseconds
@@ -46,11 +46,11 @@ var errCut = errors.New("cut")
 
 // judge claims and handles records until all are done or the batch must end before one of them.
 func (b *batch) judge(recs []*kgo.Record, peek *kgo.Record) error {
-	if err := b.p.fence.check(b.tx); err != nil {
+	if err := b.p.partition.fence.check(b.tx); err != nil {
 		return err
 	}
-	if len(b.p.early.all) == 0 {
-		b.p.touched += touch(recs)
+	if len(b.p.lookout.early.all) == 0 {
+		b.p.lookout.touched += touch(recs)
 	}
 	var err error
 	if b.p.inParts(len(recs)) {
@@ -67,35 +67,35 @@ func (b *batch) judge(recs []*kgo.Record, peek *kgo.Record) error {
 // judgeInOrder claims and handles records one after the other.
 func (b *batch) judgeInOrder(recs []*kgo.Record) error {
 	for i, rec := range recs {
-		if i > 0 && (b.handling > b.p.c.opt.Batching.BatchTime || b.p.isEnding()) {
+		if i > 0 && (b.handling > b.p.partition.c.opt.Batching.BatchTime || b.p.partition.isEnding()) {
 			break
 		}
 		if i%lookAhead == 0 {
-			took, err := b.p.look(b.tx, recs[i:min(i+lookAhead, len(recs))], b.next)
+			took, err := b.p.look(b.tx, recs[i:min(i+lookAhead, len(recs))], b.result.next)
 			if err != nil {
 				return err
 			}
 			b.handling += took
 		}
-		if rec.Offset < b.next { // read again after a seek: already done
-			b.done++
+		if rec.Offset < b.result.next { // read again after a seek: already done
+			b.result.done++
 			continue
 		}
-		s := &b.p.ahead[i%lookAhead]
+		s := &b.p.lookout.ahead[i%lookAhead]
 		var err error
 		if !isControl(rec) {
 			err = b.one(s, i == 0)
 		}
-		if errors.Is(err, errCut) || b.done > 0 && stops(err) {
+		if errors.Is(err, errCut) || b.result.done > 0 && stops(err) {
 			break
 		}
 		if err != nil {
 			return err
 		}
-		b.done++
-		b.next, b.epoch = rec.Offset+1, rec.LeaderEpoch
+		b.result.done++
+		b.result.next, b.result.epoch = rec.Offset+1, rec.LeaderEpoch
 		b.identified(s)
-		if b.letterBytes >= maxLetterBytes || b.retried {
+		if b.result.letterBytes >= maxLetterBytes || b.retried {
 			break
 		}
 	}
@@ -105,9 +105,9 @@ func (b *batch) judgeInOrder(recs []*kgo.Record) error {
 // identified counts by which rules a completed record was identified, and reports that the headers of
 // a dead letter were not accepted.
 func (b *batch) identified(s *sighting) {
-	b.tally.identified(s)
+	b.result.tally.identified(s)
 	if s.delivery != nil && s.refused != "" {
-		b.notes = append(b.notes, note{rec: s.Record, event: s.Event, verdict: s.Verdict, err: s.refused, policy: "own_id"})
+		b.notes = append(b.notes, note{rec: s.delivery.Record, event: s.delivery.Event, verdict: s.delivery.Verdict, err: s.refused, policy: "own_id"})
 	}
 }
 
@@ -123,7 +123,7 @@ func (b *batch) one(s *sighting, first bool) error {
 	r, p := s.delivery, b.p
 	rec := r.Record
 	n := b.attemptsAt(rec)
-	if n > 0 && !p.fence.marked.Load() {
+	if n > 0 && !p.partition.fence.marked.Load() {
 		r.Attempt = int(n) + 1
 	} else if n > 0 {
 		r.Attempt = int(n)
@@ -131,12 +131,12 @@ func (b *batch) one(s *sighting, first bool) error {
 	if s.err != nil {
 		return b.unidentified(r, s.err)
 	}
-	if p.blames(rec) && !p.route.transactional() {
+	if p.blames(rec) && !p.partition.route.transactional() {
 		r.Verdict, r.unjudged = engine.Failed, p.blame.err
 		return b.handle(r, engine.Savepoint{}, n)
 	}
 	var sp engine.Savepoint
-	if p.route.transactional() { // nothing else is rolled back
+	if p.partition.route.transactional() { // nothing else is rolled back
 		var err error
 		if sp, err = as(b.tx).Savepoint(); err != nil {
 			return err
@@ -153,9 +153,9 @@ func (b *batch) one(s *sighting, first bool) error {
 		b.claim = res.Record
 		b.lower(r)
 	case engine.Duplicate:
-		b.tally.verdicts[engine.Duplicate]++
+		b.result.tally.verdicts[engine.Duplicate]++
 		b.lower(r)
-		if p.log.Enabled(p.ctx, p.c.opt.Telemetry.DuplicateLevel.Level()) {
+		if p.partition.log.Enabled(p.partition.ctx, p.partition.c.opt.Telemetry.DuplicateLevel.Level()) {
 			b.notes = append(b.notes, note{rec: rec, event: r.Event, verdict: res.Verdict, record: res.Record})
 		}
 		return nil
@@ -166,9 +166,9 @@ func (b *batch) one(s *sighting, first bool) error {
 		b.lower(r)
 		return b.mismatched(r, &res.Record, sp, n)
 	case engine.TooOld:
-		return b.policy(r, p.route.TooOld, deadletter.TooOld, sp, n)
+		return b.policy(r, p.partition.route.TooOld, deadletter.TooOld, sp, n)
 	case engine.TooNew:
-		return b.policy(r, p.route.TooNew, deadletter.TooNew, sp, n)
+		return b.policy(r, p.partition.route.TooNew, deadletter.TooNew, sp, n)
 	case engine.Failed:
 		r.unjudged = err
 	}
@@ -215,15 +215,15 @@ func (b *batch) cannotJudge(r *delivery, err error, first bool) (done bool, stop
 	var event *engine.EventError
 	switch {
 	case errors.As(err, &event) && event.Field != "window": // caused by the route, not by the record
-		if b.p.route.Failed == FailOpen {
+		if b.p.partition.route.Failed == FailOpen {
 			return false, nil
 		}
 		return true, b.undecodable(r, err)
 	case errors.Is(err, engine.ErrLimit) && !first:
 		return true, errCut // the transaction may be full: the record gets its own
-	case errors.Is(err, engine.ErrLimit) && b.p.route.Failed == FailOpen:
+	case errors.Is(err, engine.ErrLimit) && b.p.partition.route.Failed == FailOpen:
 		return false, nil
-	case errors.Is(err, engine.ErrLimit) && b.p.route.transactional():
+	case errors.Is(err, engine.ErrLimit) && b.p.partition.route.transactional():
 		return true, b.attempted(r, err)
 	}
 	return true, err
@@ -238,7 +238,7 @@ func (b *batch) lower(r *delivery) {
 
 // undecodable applies the route's policy to a record that has no usable id or time.
 func (b *batch) undecodable(r *delivery, err error) error {
-	if b.p.route.Undecodable == Reject {
+	if b.p.partition.route.Undecodable == Reject {
 		b.reject(r, deadletter.Undecodable, err)
 		return nil
 	}
@@ -247,7 +247,7 @@ func (b *batch) undecodable(r *delivery, err error) error {
 
 // reject acknowledges a record without handling it.
 func (b *batch) reject(r *delivery, why deadletter.Reason, err error) {
-	b.tally.reject(why)
+	b.result.tally.reject(why)
 	b.notes = append(b.notes, note{rec: r.Record, event: r.Event, verdict: r.Verdict, err: err, policy: "reject"})
 }
 
@@ -255,12 +255,12 @@ func (b *batch) reject(r *delivery, why deadletter.Reason, err error) {
 func (b *batch) policy(r *delivery, policy Policy, why deadletter.Reason, sp engine.Savepoint, n uint32) error {
 	switch policy {
 	case DeadLetter:
-		b.tally.verdicts[r.Verdict]++
+		b.result.tally.verdicts[r.Verdict]++
 		return b.deadLetter(r, why, fmt.Errorf("the event's time %v is %v", r.Event.Time, r.Verdict), false)
 	case Process:
 		return b.handle(r, sp, n)
 	default:
-		b.tally.verdicts[r.Verdict]++
+		b.result.tally.verdicts[r.Verdict]++
 		b.reject(r, why, nil)
 		return nil
 	}
@@ -269,31 +269,31 @@ func (b *batch) policy(r *delivery, policy Policy, why deadletter.Reason, sp eng
 // mismatched applies the route's policy to a record whose id was claimed with another fingerprint.
 func (b *batch) mismatched(r *delivery, claim *engine.Record, sp engine.Savepoint, n uint32) error {
 	err := fmt.Errorf("%w: it was claimed at %v by %v", ErrMismatch, claim.FirstSeen, claim.Origin)
-	switch b.p.route.Mismatched {
+	switch b.p.partition.route.Mismatched {
 	case DeadLetter:
-		b.tally.verdicts[r.Verdict]++
+		b.result.tally.verdicts[r.Verdict]++
 		return b.deadLetter(r, deadletter.Mismatch, err, false)
 	case Process:
 		return b.handle(r, sp, n)
 	case Reject:
-		b.tally.verdicts[r.Verdict]++
+		b.result.tally.verdicts[r.Verdict]++
 		b.reject(r, deadletter.Mismatch, err)
 		return nil
 	}
-	return fmt.Errorf("%w; it is at offset %d", err, r.Offset)
+	return fmt.Errorf("%w; it is at offset %d", err, r.Record.Offset)
 }
 
 // handle runs the handler inside the transaction, or keeps the record for a later handler.
 func (b *batch) handle(r *delivery, sp engine.Savepoint, n uint32) error {
-	work, ok := b.p.route.Mode.(Transactional)
+	work, ok := b.p.partition.route.Mode.(Transactional)
 	if !ok {
 		b.noteUnclaimed(r)
 		b.keep(r)
-		b.tally.handled(r)
+		b.result.tally.handled(r)
 		b.late = true
 		return nil
 	}
-	if uint64(n) >= b.p.attemptLimit() && !b.p.fence.marked.Load() {
+	if uint64(n) >= b.p.partition.attemptLimit() && !b.p.partition.fence.marked.Load() {
 		err := b.deadLetter(r, deadletter.Attempts, b.p.lastError(n), r.Verdict == engine.Claimed)
 		if errors.Is(err, deadletter.ErrTooLarge) {
 			err = errors.Join(err, as(b.tx).RollbackTo(sp)) // the records before it commit
@@ -318,8 +318,8 @@ func (b *batch) handle(r *delivery, sp engine.Savepoint, n uint32) error {
 		return nil
 	}
 	began := time.Since(b.began) // half the cost of time.Now
-	rec := b.p.hands.give(r)
-	err := b.p.call(b.p.traced(rec.Record), r.Offset, r.slot, func(ctx context.Context) error { return work.Handle(ctx, b.tx, rec) })
+	rec := b.p.partition.handlers.hands.give(r)
+	err := b.p.partition.handlers.call(b.p.partition.traced(rec.Record), r.Record.Offset, r.slot, func(ctx context.Context) error { return work.Handle(ctx, b.tx, rec) })
 	b.handling += time.Since(b.began) - began
 	if err != nil {
 		return b.handleFailed(r, sp, err)
@@ -331,14 +331,14 @@ func (b *batch) handle(r *delivery, sp engine.Savepoint, n uint32) error {
 // keep adds a record whose handler runs after the commit.
 func (b *batch) keep(r *delivery) {
 	r.waits = true
-	traced := isTraced(b.p.c.opt.Telemetry.Propagator, r.Record)
-	b.claimed = append(b.claimed, claimed{r, r.Offset, r.LeaderEpoch, traced, b.claim, b.tally})
+	traced := isTraced(b.p.partition.c.opt.Telemetry.Propagator, r.Record)
+	b.result.claimed = append(b.result.claimed, claimed{r, r.Record.Offset, r.Record.LeaderEpoch, traced, b.claim, b.result.tally})
 }
 
 // handleFailed decides how to continue after an error of the application.
 func (b *batch) handleFailed(r *delivery, sp engine.Savepoint, err error) error {
-	if b.p.ctx.Err() != nil {
-		return context.Cause(b.p.ctx)
+	if b.p.partition.ctx.Err() != nil {
+		return context.Cause(b.p.partition.ctx)
 	}
 	return b.undone(r, sp, err)
 }
@@ -346,7 +346,7 @@ func (b *batch) handleFailed(r *delivery, sp engine.Savepoint, err error) error 
 // handled counts a record whose handling is part of the batch.
 func (b *batch) handled(r *delivery) {
 	b.noteUnclaimed(r)
-	b.tally.handled(r)
+	b.result.tally.handled(r)
 }
 
 // noteUnclaimed records that a record is handled without a claim.
@@ -365,7 +365,7 @@ func (b *batch) undone(r *delivery, sp engine.Savepoint, err error) error {
 		b.transient = err
 		return errCut
 	}
-	if b.done > 0 && (errors.Is(err, engine.ErrLimit) || errors.As(err, new(*engine.AddError))) {
+	if b.result.done > 0 && (errors.Is(err, engine.ErrLimit) || errors.As(err, new(*engine.AddError))) {
 		return errCut // earlier records may have filled the transaction: the record gets its own
 	}
 	return b.attempted(r, err)
@@ -376,9 +376,9 @@ func (b *batch) attempted(r *delivery, err error) error {
 	b.failed = err
 	n := uint32(r.Attempt)
 	if errors.As(err, new(*permanentError)) {
-		n = max(n, uint32(b.p.attemptLimit()))
+		n = max(n, uint32(b.p.partition.attemptLimit()))
 	}
-	b.tries, b.marked = attempts{offset: r.Offset, n: n}, false
+	b.tries, b.marked = attempts{offset: r.Record.Offset, n: n}, false
 	b.notes = append(b.notes, note{rec: r.Record, event: r.Event, verdict: r.Verdict, err: err, policy: "retry"})
 	return errCut
 }

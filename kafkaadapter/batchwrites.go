@@ -14,7 +14,7 @@ import (
 func (b *batch) writeState(recs []*kgo.Record, peek *kgo.Record) error {
 	p := b.p
 	if b.failed != nil {
-		b.next = recs[b.done].Offset
+		b.result.next = recs[b.result.done].Offset
 	}
 	if err := b.setOffset(); err != nil {
 		return err
@@ -25,8 +25,8 @@ func (b *batch) writeState(recs []*kgo.Record, peek *kgo.Record) error {
 	if err := b.keepLetters(); err != nil {
 		return err
 	}
-	if b.width = p.wider(b.done); b.width > 0 {
-		if err := p.fence.widen(b.tx, b.width); err != nil {
+	if b.width = p.wider(b.result.done); b.width > 0 {
+		if err := p.partition.fence.widen(b.tx, b.width); err != nil {
 			return err
 		}
 	}
@@ -36,43 +36,43 @@ func (b *batch) writeState(recs []*kgo.Record, peek *kgo.Record) error {
 // wider returns the new maximum size of the next batches, 0 if it is unchanged. It is stored before
 // they are made, so that after a crash it is known how many records may have been in progress.
 func (r *reading) wider(done int) uint32 {
-	if done < int(r.fence.width) || r.size.n < int(r.fence.width) || int(r.fence.width) >= r.c.opt.Batching.MaxBatch {
+	if done < int(r.partition.fence.width) || r.size.n < int(r.partition.fence.width) || int(r.partition.fence.width) >= r.partition.c.opt.Batching.MaxBatch {
 		return 0
 	}
-	return uint32(min(2*int(r.fence.width), r.c.opt.Batching.MaxBatch))
+	return uint32(min(2*int(r.partition.fence.width), r.partition.c.opt.Batching.MaxBatch))
 }
 
 // keepTries stores the attempts at the next record, or deletes those at a record that is done.
 func (b *batch) keepTries(recs []*kgo.Record, peek *kgo.Record) error {
 	p := b.p
 	switch {
-	case !p.route.transactional():
+	case !p.partition.route.transactional():
 		return nil
 	case b.failed != nil: // counted by attempted
-	case peek != nil && p.fence.careful > b.done && b.done == len(recs) && len(b.letters) == 0 && !isControl(peek):
+	case peek != nil && p.partition.fence.careful > b.result.done && b.result.done == len(recs) && len(b.result.letters) == 0 && !isControl(peek):
 		b.tries, b.marked = attempts{offset: peek.Offset, n: 1}, true
-	case b.done > 0:
+	case b.result.done > 0:
 		b.tries, b.marked = attempts{}, false
 	}
-	if b.tries == p.fence.tries {
+	if b.tries == p.partition.fence.tries {
 		return nil
 	}
-	return p.fence.putTries(b.tx, b.tries)
+	return p.partition.fence.putTries(b.tx, b.tries)
 }
 
 // setOffset writes the offset of a batch, which commits with the claims of its records.
 func (b *batch) setOffset() error {
 	p := b.p
-	if b.next == p.next {
+	if b.result.next == p.next {
 		return nil
 	}
-	return as(b.tx).SetOffset(p.pos, engine.Offset{Next: b.next, LeaderEpoch: b.epoch, TopicID: p.topicID})
+	return as(b.tx).SetOffset(p.partition.pos, engine.Offset{Next: b.result.next, LeaderEpoch: b.result.epoch, TopicID: p.topicID})
 }
 
 // keepLetters stores the batch's letters until they are published.
 func (b *batch) keepLetters() (err error) {
-	if len(b.letters) > 0 {
-		b.pending, err = deadletter.Put(b.tx, letterKey(b.p.pos), b.letters)
+	if len(b.result.letters) > 0 {
+		b.result.pending, err = deadletter.Put(b.tx, letterKey(b.p.partition.pos), b.result.letters)
 	}
 	return err
 }
@@ -83,11 +83,11 @@ func (b *batch) keepLetters() (err error) {
 func (b *batch) moveHold() (err error) {
 	mark := time.UnixMilli(b.low)
 	switch {
-	case b.p.ends.caughtUp(b.next):
+	case b.p.partition.ends.caughtUp(b.result.next):
 		mark = time.Now()
 	case b.low == math.MaxInt64: // no event time in the batch counts
 		return nil
 	}
-	b.holdAt, err = b.p.hold.move(b.tx, mark)
+	b.holdAt, err = b.p.partition.hold.move(b.tx, mark)
 	return err
 }

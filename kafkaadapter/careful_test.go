@@ -29,7 +29,7 @@ func (r *rig) died(t *testing.T, partition int32) {
 func (m *member) rounds(t *testing.T, topic string) uint64 {
 	t.Helper()
 	var out dto.Metric
-	if err := m.m.batchSize.WithLabelValues(topic).(prometheus.Histogram).Write(&out); err != nil {
+	if err := m.shared.m.batchSize.WithLabelValues(topic).(prometheus.Histogram).Write(&out); err != nil {
 		t.Fatal(err)
 	}
 	return out.GetHistogram().GetSampleCount()

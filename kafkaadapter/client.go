@@ -83,18 +83,18 @@ const (
 )
 
 func (c *Consumer) clientOptions() []kgo.Opt {
-	bytes := int32(min(c.opt.Batching.MaxBufferedBytes/2/fetches, maxFetchBytes))
+	bytes := int32(min(c.shared.opt.Batching.MaxBufferedBytes/2/fetches, maxFetchBytes))
 	opts := append([]kgo.Opt{
 		kgo.FetchMaxWait(500 * time.Millisecond), // a resumed partition waits this long
 		kgo.MaxConcurrentFetches(fetches),
 		kgo.FetchMaxBytes(bytes),
 		kgo.FetchMaxPartitionBytes(min(bytes, 1<<20)),
 		kgo.ProducerBatchCompression(kgo.ZstdCompression(), kgo.SnappyCompression(), kgo.NoCompression()), // of dead letters
-	}, c.opt.Client...)
+	}, c.shared.opt.Client...)
 	opts = append(opts,
 		kgo.WithHooks(newClient{c.shared}),
-		kgo.WithDecompressor(c.decompressor),
-		kgo.ProducerBatchMaxBytesFn(c.batchBytes),
+		kgo.WithDecompressor(c.shared.decompressor),
+		kgo.ProducerBatchMaxBytesFn(c.shared.batchBytes),
 		kgo.ProducerLinger(0),   // letters are produced together, and the partition waits for them
 		kgo.MaxBufferedBytes(0), // no limit: the store bounds the size of a dead letter, and the client would reject a larger one
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
@@ -106,12 +106,12 @@ func (c *Consumer) clientOptions() []kgo.Opt {
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()), // adjust decides; otherwise the default is the log's end
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 	)
-	if c.opt.Membership.isPinned() {
+	if c.shared.opt.Membership.isPinned() {
 		return opts
 	}
 	opts = append(opts,
-		kgo.ConsumerGroup(c.opt.Group),
-		kgo.ConsumeTopics(c.opt.topics()...),
+		kgo.ConsumerGroup(c.shared.opt.Group),
+		kgo.ConsumeTopics(c.shared.opt.topics()...),
 		kgo.DisableAutoCommit(),
 		kgo.BlockRebalanceOnPoll(),
 		kgo.OnOffsetsFetched(c.assign.offsetsFetched),
@@ -129,10 +129,10 @@ func (c *Consumer) clientOptions() []kgo.Opt {
 			c.assign.lost(lost)
 		}),
 	)
-	if c.opt.Membership.InstanceID != "" {
-		opts = append(opts, kgo.InstanceID(c.opt.Membership.InstanceID))
+	if c.shared.opt.Membership.InstanceID != "" {
+		opts = append(opts, kgo.InstanceID(c.shared.opt.Membership.InstanceID))
 	}
-	if c.opt.Membership.ServerSideAssignment {
+	if c.shared.opt.Membership.ServerSideAssignment {
 		opts = append(opts, kgo.ServerSideBalancer())
 	} else {
 		opts = append(opts, kgo.Balancers(kgo.CooperativeStickyBalancer()))
@@ -147,7 +147,7 @@ type newClient struct{ c *shared }
 var _ kgo.HookNewClient = newClient{}
 
 func (n newClient) OnNewClient(client *kgo.Client) {
-	n.c.client, n.c.admin = client, kadm.NewClient(client)
+	n.c.brokers.client, n.c.brokers.admin = client, kadm.NewClient(client)
 	n.c.publishers = make(map[string]*deadletter.Publisher)
 	for _, topic := range n.c.opt.letterTopics() {
 		n.c.publishers[topic] = deadletter.NewPublisher(client, topic)

@@ -17,14 +17,14 @@ const commitTime = 5 * time.Second
 
 // A committer commits the store's offsets to Kafka under the group.
 type committer struct {
-	*shared
+	shared     *shared
 	parts      *assignments
 	committing chan struct{} // full while offsets are committed
 }
 
 // commitLoop commits the store's offsets to Kafka.
 func (c *committer) commitLoop(ctx context.Context) {
-	t := time.NewTicker(c.opt.Membership.CommitInterval)
+	t := time.NewTicker(c.shared.opt.Membership.CommitInterval)
 	defer t.Stop()
 	for {
 		select {
@@ -49,8 +49,8 @@ func (c *committer) commit(ctx context.Context, which func() []*partition, limit
 	defer cancel()
 	failed := c.commitPending(ctx, which)
 	if failed != nil && (ctx.Err() == nil || !errors.Is(failed, context.Canceled)) {
-		c.throttled(c.opt.Telemetry.Logger.Warn, "committing to Kafka failed; the offsets are safe in the store, and the commit is retried", topicPartition{},
-			"group", c.opt.Group, "error", failed)
+		c.shared.throttled(c.shared.opt.Telemetry.Logger.Warn, "committing to Kafka failed; the offsets are safe in the store, and the commit is retried", topicPartition{},
+			"group", c.shared.opt.Group, "error", failed)
 	}
 	return failed
 }
@@ -93,14 +93,14 @@ func pending(all []*partition) (changed []*partition, offsets map[string]map[int
 
 // commitTo replaces the group's offsets, with the store's identity.
 func (c *committer) commitTo(ctx context.Context, changed []*partition, offsets map[string]map[int32]kgo.EpochOffset, identities map[topicPartition]string) (failed error) {
-	if c.opt.Membership.isPinned() {
+	if c.shared.opt.Membership.isPinned() {
 		return c.commitPinned(ctx, changed, offsets, identities)
 	}
 	put := func(req *kmsg.OffsetCommitRequest) error {
 		putIdentities(req, identities)
 		return nil
 	}
-	c.client.CommitOffsetsSync(kgo.PreCommitFnContext(ctx, put), offsets,
+	c.shared.brokers.client.CommitOffsetsSync(kgo.PreCommitFnContext(ctx, put), offsets,
 		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
 			if failed = err; err == nil {
 				failed = commitError(resp)
@@ -148,7 +148,7 @@ func commitError(resp *kmsg.OffsetCommitResponse) error {
 // partition, the partition is left out and looked up again: it stops if the commit belongs to
 // another store.
 func (c *committer) commitPinned(ctx context.Context, changed []*partition, offsets map[string]map[int32]kgo.EpochOffset, identities map[topicPartition]string) error {
-	commits, err := c.groupCommits(ctx, c.opt.Group)
+	commits, err := c.shared.brokers.groupCommits(ctx, c.shared.opt.Group)
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (c *committer) commitPinned(ctx context.Context, changed []*partition, offs
 	if len(req) == 0 {
 		return changes
 	}
-	resp, err := c.admin.CommitOffsets(ctx, c.opt.Group, req)
+	resp, err := c.shared.brokers.admin.CommitOffsets(ctx, c.shared.opt.Group, req)
 	if err != nil {
 		doubtCommits(own)
 		return err

@@ -69,14 +69,14 @@ func (r *rig) late(t *testing.T, m *member, offset int64, metadata string) {
 	t.Helper()
 	req := kmsg.NewPtrOffsetCommitRequest()
 	req.Group = r.group
-	req.MemberID, req.Generation = m.client.GroupMetadata()
+	req.MemberID, req.Generation = m.shared.brokers.client.GroupMetadata()
 	rt := kmsg.NewOffsetCommitRequestTopic()
 	rt.Topic, rt.TopicID = r.topic, r.TopicID(t, r.topic)
 	rp := kmsg.NewOffsetCommitRequestTopicPartition()
 	rp.Offset, rp.Metadata = offset, &metadata
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
-	resp, err := req.RequestWith(t.Context(), m.client)
+	resp, err := req.RequestWith(t.Context(), m.shared.brokers.client)
 	if err == nil {
 		err = commitError(resp)
 	}

@@ -20,7 +20,7 @@ import (
 // engine; partitions can then move between them. A partition that moves to a member with a
 // different store stops there (ErrForeignStore).
 type Consumer struct {
-	*shared
+	shared  *shared
 	parts   *assignments // the current assignments
 	store   *binder
 	commits *committer
@@ -54,18 +54,18 @@ func New(eng *engine.Engine, options Options) (*Consumer, error) {
 	}
 	c := newConsumer(options)
 	if eng != nil {
-		c.links.set(newLink(eng, deadletter.Secrets{})) // Run reads them
+		c.shared.links.set(newLink(eng, deadletter.Secrets{})) // Run reads them
 	}
 	var err error
-	if c.decompressor, err = newDecompressor(options.Batching.MaxBufferedBytes); err != nil {
+	if c.shared.decompressor, err = newDecompressor(options.Batching.MaxBufferedBytes); err != nil {
 		return nil, err
 	}
-	c.m, err = newMetrics(&c.opt, options.Telemetry.Registerer, c.gauges)
+	c.shared.m, err = newMetrics(&c.shared.opt, options.Telemetry.Registerer, c.gauges)
 	return c, err
 }
 
 func (c *Consumer) gauges(labels prometheus.Labels) prometheus.Collector {
-	return newGauges(&c.links, c.parts, labels)
+	return newGauges(&c.shared.links, c.parts, labels)
 }
 
 // newConsumer makes the parts of a consumer.
@@ -91,8 +91,8 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	if c.ran.Swap(true) {
 		return ErrAlreadyRan
 	}
-	defer func() { c.health.outcome.Store(&err) }()
-	defer c.m.unregister()
+	defer func() { c.shared.health.outcome.Store(&err) }()
+	defer c.shared.m.unregister()
 	switch err := c.store.connect(ctx); {
 	case err != nil && errors.Is(err, ctx.Err()):
 		return nil // ctx ended before Run began
@@ -108,19 +108,19 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	polling, stopPolling := context.WithCancelCause(ctx)
 	defer stopPolling(nil)
 	c.behind.Go(func() { c.commits.commitLoop(polling) })
-	c.behind.Go(func() { c.wakeLoop(polling, c.parts) })
-	c.behind.Go(func() { c.lagLoop(polling, c.parts) })
+	c.behind.Go(func() { c.shared.wakeLoop(polling, c.parts) })
+	c.behind.Go(func() { c.shared.lagLoop(polling, c.parts) })
 	c.behind.Go(func() { c.forgetLoop(polling) })
-	c.behind.Go(func() { c.letterTopicLoop(polling) })
-	if c.opt.FailOpen != nil {
+	c.behind.Go(func() { c.shared.letterTopicLoop(polling) })
+	if c.shared.opt.FailOpen != nil {
 		c.behind.Go(func() { c.store.reopenLoop(polling) })
 	}
-	if c.opt.Membership.isPinned() {
+	if c.shared.opt.Membership.isPinned() {
 		c.behind.Go(func() { c.pin.pinLoop(polling) })
 	}
 	c.behind.Go(func() {
 		select {
-		case err := <-c.fatal:
+		case err := <-c.shared.fatal:
 			stopPolling(err)
 		case <-polling.Done():
 		}
@@ -131,14 +131,14 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	}
 	cause := context.Cause(polling)
 	stopPolling(cause)
-	c.client.AllowRebalance()
+	c.shared.brokers.client.AllowRebalance()
 	c.behind.Wait()
 	err = c.shutdown()
 	if ctx.Err() == nil { // ctx has not ended
 		return errors.Join(cause, err)
 	}
 	select {
-	case failed := <-c.fatal: // while it ended
+	case failed := <-c.shared.fatal: // while it ended
 		return errors.Join(failed, err)
 	default:
 		return err
@@ -149,14 +149,14 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 func (c *Consumer) lookForTopics(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	details, err := c.admin.ListTopics(ctx, c.opt.topics()...)
+	details, err := c.shared.brokers.admin.ListTopics(ctx, c.shared.opt.topics()...)
 	if err != nil {
-		c.opt.Telemetry.Logger.Warn("looking up the topics failed; the client retries", "group", c.opt.Group, "error", err)
+		c.shared.opt.Telemetry.Logger.Warn("looking up the topics failed; the client retries", "group", c.shared.opt.Group, "error", err)
 		return
 	}
 	for _, d := range details {
 		if d.Err != nil {
-			c.opt.Telemetry.Logger.Error("a topic cannot be consumed; the client waits for it", "topic", d.Topic, "error", d.Err)
+			c.shared.opt.Telemetry.Logger.Error("a topic cannot be consumed; the client waits for it", "topic", d.Topic, "error", d.Err)
 		}
 	}
 }
@@ -165,17 +165,17 @@ func (c *Consumer) lookForTopics(ctx context.Context) {
 // member does not leave, and gets its partitions back if it returns within the session timeout.
 func (c *Consumer) shutdown() error {
 	c.assign.closing.Store(true)
-	c.client.AllowRebalance()
-	all, cut := c.assign.drainAtEnd(c.opt.Timeouts.Shutdown)
-	if c.opt.Membership.isPinned() {
+	c.shared.brokers.client.AllowRebalance()
+	all, cut := c.assign.drainAtEnd(c.shared.opt.Timeouts.Shutdown)
+	if c.shared.opt.Membership.isPinned() {
 		c.assign.callRevoked(all)
 	} else {
 		c.leave()
 	}
-	c.client.CloseAllowingRebalance()
+	c.shared.brokers.client.CloseAllowingRebalance()
 	// Close leaves again in the background and polls fetched records. Without this, leaving would
 	// wait forever.
-	c.client.AllowRebalance()
+	c.shared.brokers.client.AllowRebalance()
 	all = c.parts.takeAll() // assigned meanwhile: nothing of them was read
 	cut += c.assign.drain(all, 0)
 	if cut > 0 {
@@ -191,8 +191,8 @@ const leaveTime = 3 * time.Second
 func (c *Consumer) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
 	defer cancel()
-	if err := c.client.LeaveGroupContext(ctx); err != nil {
-		c.opt.Telemetry.Logger.Warn("leaving the group failed; the brokers remove the member after the session timeout", "group", c.opt.Group, "error", err)
+	if err := c.shared.brokers.client.LeaveGroupContext(ctx); err != nil {
+		c.shared.opt.Telemetry.Logger.Warn("leaving the group failed; the brokers remove the member after the session timeout", "group", c.shared.opt.Group, "error", err)
 	}
 }
 
@@ -206,11 +206,11 @@ func (c *Consumer) forgetLoop(ctx context.Context) {
 		case p := <-c.assign.requests.forgetting:
 			switch {
 			case p.isEnding():
-			case c.opt.Membership.isPinned():
+			case c.shared.opt.Membership.isPinned():
 				c.pin.repinTopic(p.pos.Topic)
 			default:
-				c.client.PurgeTopicsFromConsuming(p.pos.Topic)
-				c.client.AddConsumeTopics(p.pos.Topic)
+				c.shared.brokers.client.PurgeTopicsFromConsuming(p.pos.Topic)
+				c.shared.brokers.client.AddConsumeTopics(p.pos.Topic)
 			}
 		}
 	}

@@ -29,7 +29,7 @@ func (c *Consumer) AdoptOffset(ctx context.Context, topic string, partition int3
 	if reason == "" {
 		return fmt.Errorf("%w: AdoptOffset needs a reason: state who decided and why", ErrOption)
 	}
-	if _, away := c.links.get(); away != nil {
+	if _, away := c.shared.links.get(); away != nil {
 		return fmt.Errorf("%w: call AdoptOffset after that", ErrUnprotected)
 	}
 	// One call at a time: the status read here must not change until the goroutine gets the request.
@@ -70,8 +70,8 @@ func (c *Consumer) AdoptOffset(ctx context.Context, topic string, partition int3
 // Adoptions returns the offsets of the group that were adopted, ordered by topic, partition and
 // time.
 func (c *Consumer) Adoptions(ctx context.Context) (all []Adoption, err error) {
-	prefix := appendText(append([]byte(KeyPrefix), keyAdoption), c.opt.Group)
-	eng := c.engine()
+	prefix := appendText(append([]byte(KeyPrefix), keyAdoption), c.shared.opt.Group)
+	eng := c.shared.engine()
 	if eng == nil {
 		return nil, ErrUnprotected
 	}
@@ -110,10 +110,10 @@ func (c *Consumer) Resume(topic string, partitions ...int32) error {
 }
 
 func (c *Consumer) setPaused(paused bool, topic string, partitions []int32) error {
-	if c.opt.route(topic) == nil {
+	if c.shared.opt.route(topic) == nil {
 		return fmt.Errorf("%w: topic %q cannot be paused or resumed: no route of Options.Routes consumes it", ErrOption, topic)
 	}
-	c.pauses.set(paused, topic, partitions)
+	c.shared.pauses.set(paused, topic, partitions)
 	for _, p := range c.parts.all() {
 		if p.pos.Topic == topic && (len(partitions) == 0 || slices.Contains(partitions, p.pos.Partition)) {
 			p.queue.nudge()

@@ -11,8 +11,8 @@ func decode(p *partition, d *delivery) error {
 	if work.Decode == nil || d.decoded.done {
 		return d.decoded.err
 	}
-	rec := p.hands.give(d)
-	err := p.call(p.traced(rec.Record), d.Offset, d.slot, func(ctx context.Context) (err error) {
+	rec := p.handlers.hands.give(d)
+	err := p.handlers.call(p.traced(rec.Record), d.Record.Offset, d.slot, func(ctx context.Context) (err error) {
 		d.decoded.value, err = work.Decode(ctx, rec.Record)
 		return err
 	})

@@ -17,7 +17,7 @@ import (
 
 // decodes decodes the partition's records to their keys. Its steps are "decode N".
 func (l *lonePartition) decodes(fail func(offset int64) error) {
-	mode := l.route.Mode.(Transactional)
+	mode := l.reading.partition.route.Mode.(Transactional)
 	mode.Decode = func(_ context.Context, rec *kgo.Record) (any, error) {
 		l.steps = append(l.steps, fmt.Sprint("decode ", rec.Offset))
 		if fail != nil {
@@ -27,7 +27,7 @@ func (l *lonePartition) decodes(fail func(offset int64) error) {
 		}
 		return string(rec.Key), nil
 	}
-	l.route.Mode = mode
+	l.reading.partition.route.Mode = mode
 }
 
 // decodedFirst is how many records were decoded before the first one was handled.
@@ -58,8 +58,8 @@ func TestRecordsAreDecodedBeforeTheTurn(t *testing.T) {
 			}
 			return nil
 		}
-		if b := l.commit(t, recordsOf(ids...)); b.done != len(ids) || len(l.handled) != len(ids)-1 {
-			t.Errorf("meets=%t: %d of %d records are done, %d were handled", meets, b.done, len(ids), len(l.handled))
+		if b := l.commit(t, recordsOf(ids...)); b.result.done != len(ids) || len(l.handled) != len(ids)-1 {
+			t.Errorf("meets=%t: %d of %d records are done, %d were handled", meets, b.result.done, len(ids), len(l.handled))
 		}
 		if got := l.decodedFirst(); got != first {
 			t.Errorf("meets=%t: %d records were decoded before the first was handled, want %d", meets, got, first)
@@ -74,14 +74,14 @@ func TestRecordsAreDecodedBeforeTheTurn(t *testing.T) {
 // vain.
 func TestSlowDecodeIsNotCalledAhead(t *testing.T) {
 	l := newLonePartition(t)
-	l.c.opt.Batching.BatchTime = 40 * time.Millisecond
+	l.reading.partition.c.opt.Batching.BatchTime = 40 * time.Millisecond
 	l.decodes(func(int64) error {
 		time.Sleep(15 * time.Millisecond)
 		return nil
 	})
 	b := l.commit(t, recordsOf(numbered("e", lookAhead)...))
-	if got := len(l.steps) - lookAhead - len(l.handled); b.done == 0 || b.done > 3 || got != b.done || l.decodedFirst() != 1 {
-		t.Errorf("%d records were decoded, %d of them first, for a batch of %d", got, l.decodedFirst(), b.done)
+	if got := len(l.steps) - lookAhead - len(l.handled); b.result.done == 0 || b.result.done > 3 || got != b.result.done || l.decodedFirst() != 1 {
+		t.Errorf("%d records were decoded, %d of them first, for a batch of %d", got, l.decodedFirst(), b.result.done)
 	}
 }
 
@@ -98,21 +98,21 @@ func testDuplicatesAreNotDecodedAhead(t *testing.T, meets bool) {
 	l.decodes(nil)
 	ids := numbered("e", 3*lookAhead)
 	old := ids[:len(ids)/2]
-	if b := l.commit(t, recordsOf(old...)); b.done != len(old) {
-		t.Fatalf("%d of %d records are done", b.done, len(old))
+	if b := l.commit(t, recordsOf(old...)); b.result.done != len(old) {
+		t.Fatalf("%d of %d records are done", b.result.done, len(old))
 	}
 	const forgotten = 5
 	ev := l.handled[forgotten][0].Event
-	if found, err := l.eng.Forget(t.Context(), ev.Scope, ev.ID, ev.Time); !found || err != nil {
+	if found, err := l.eng.Admin().Forget(t.Context(), ev.Scope, ev.ID, ev.Time); !found || err != nil {
 		t.Fatal(found, err)
 	}
 	if meets {
 		l.meet(t)
 	}
-	l.steps, l.handled, l.next = nil, make(map[int64][]*Record), 0
+	l.steps, l.handled, l.reading.next = nil, make(map[int64][]*Record), 0
 	recs := recordsOf(ids...)
-	if b := l.commit(t, recs); b.done != len(recs) {
-		t.Fatalf("%d of %d records are done", b.done, len(recs))
+	if b := l.commit(t, recs); b.result.done != len(recs) {
+		t.Fatalf("%d of %d records are done", b.result.done, len(recs))
 	}
 	fresh := len(ids) - len(old)
 	first := 1 // of the first chunk, only the record whose claim was forgotten, just before its handler
@@ -161,8 +161,8 @@ func TestErrorOfDecodeIsThatOfTheHandler(t *testing.T) {
 				})
 				recs := recordsOf(numbered("e", all)...)
 				b := l.commit(t, recs)
-				if b.done != bad || l.next != bad || len(l.handled) != bad || b.tries.n != tt.attempts {
-					t.Errorf("%d records are done, %d were handled, the next offset is %d, attempts at it are %d, want %d", b.done, len(l.handled), l.next, b.tries.n, tt.attempts)
+				if b.result.done != bad || l.reading.next != bad || len(l.handled) != bad || b.tries.n != tt.attempts {
+					t.Errorf("%d records are done, %d were handled, the next offset is %d, attempts at it are %d, want %d", b.result.done, len(l.handled), l.reading.next, b.tries.n, tt.attempts)
 				}
 				if !tt.is(b.failed) || isTransient(b.transient) != (name == "transient") {
 					t.Errorf("failed %v, transient %v", b.failed, b.transient)
@@ -171,8 +171,8 @@ func TestErrorOfDecodeIsThatOfTheHandler(t *testing.T) {
 				if name == "permanent" {
 					return
 				}
-				if b := l.commit(t, recs[bad:]); b.done != all-bad || len(l.handled) != all || l.handled[bad][0].Decoded() != string(recs[bad].Key) {
-					t.Errorf("afterwards %d records are done, %d were handled", b.done, len(l.handled))
+				if b := l.commit(t, recs[bad:]); b.result.done != all-bad || len(l.handled) != all || l.handled[bad][0].Decoded() != string(recs[bad].Key) {
+					t.Errorf("afterwards %d records are done, %d were handled", b.result.done, len(l.handled))
 				}
 			})
 		}
@@ -193,8 +193,8 @@ func TestRecordsAreDecodedAgainAfterAConflict(t *testing.T) {
 	}
 	const n = 2 * lookAhead
 	recs := recordsOf(numbered("e", n)...)
-	if b := l.commit(t, recs); b.done != n {
-		t.Fatalf("%d of %d records are done", b.done, n)
+	if b := l.commit(t, recs); b.result.done != n {
+		t.Fatalf("%d of %d records are done", b.result.done, n)
 	}
 	for offset, runs := range l.handled {
 		if last := runs[len(runs)-1]; last.Decoded() != string(recs[offset].Key) {

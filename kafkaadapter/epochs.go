@@ -18,20 +18,20 @@ import (
 // if the store has read further than the log had these records. Records that were fetched and not
 // handled yet are read again.
 func (w *worker) checkEpochs(recs []*kgo.Record) state {
-	next, epoch := w.next, w.epoch
+	next, epoch := w.reading.next, w.reading.epoch
 	for _, r := range recs {
 		if epoch >= 0 && r.LeaderEpoch > epoch {
 			switch end, err := w.endOfEpoch(epoch); {
-			case w.isEnding():
+			case w.partition.isEnding():
 				return ended
 			case err != nil:
 				w.drop(err)
-				return w.stopForNow(reasonOf(err), err, lookingUp)
+				return w.reading.stopForNow(reasonOf(err), err, lookingUp)
 			case end >= 0 && end < next:
-				w.c.throttled(w.log.Warn, "the log was rewritten; fetched records are dropped and read again, unless the store has read further", w.tp(),
+				w.partition.c.throttled(w.partition.log.Warn, "the log was rewritten; fetched records are dropped and read again, unless the store has read further", w.partition.tp(),
 					"next", next, "epoch", epoch, "epoch_end", end)
 				w.drop(ErrLogDiverged)
-				if !w.wait(w.retries.NextBackOff()) {
+				if !w.partition.wait(w.reading.retries.NextBackOff()) {
 					return ended
 				}
 				return lookingUp
@@ -45,10 +45,10 @@ func (w *worker) checkEpochs(recs []*kgo.Record) state {
 // endOfEpoch asks the leader for the end of an epoch. Like lookAt, it retries transient errors for a
 // while: the epoch rises when leaders move.
 func (w *worker) endOfEpoch(epoch int32) (int64, error) {
-	ctx, cancel := context.WithTimeout(w.ending, lookUpTime)
+	ctx, cancel := context.WithTimeout(w.partition.ending, lookUpTime)
 	defer cancel()
 	for pause := 50 * time.Millisecond; ; pause *= 2 {
-		end, err := w.c.epochEnd(ctx, w.pos.Topic, w.pos.Partition, epoch)
+		end, err := w.partition.c.brokers.epochEnd(ctx, w.partition.pos.Topic, w.partition.pos.Partition, epoch)
 		if err == nil || !kerr.IsRetriable(err) || pause > time.Second || wait.For(ctx, pause) != nil {
 			return end, err
 		}
@@ -57,13 +57,13 @@ func (w *worker) endOfEpoch(epoch int32) (int64, error) {
 
 // checkShape makes sure that no partition was added before the records in the queue were fetched.
 func (w *worker) checkShape() state {
-	if !w.c.opt.Membership.dependsOnShape() || w.open.Load() {
+	if !w.partition.c.opt.Membership.dependsOnShape() || w.partition.open.Load() {
 		return running
 	}
-	now, err := w.c.shapes.now(w.ending, w.pos.Topic, func(ctx context.Context) (map[string]shape, error) {
-		return w.c.shapesOf(ctx, w.c.opt.topics())
+	now, err := w.partition.c.shapes.now(w.partition.ending, w.partition.pos.Topic, func(ctx context.Context) (map[string]shape, error) {
+		return w.partition.c.brokers.shapesOf(ctx, w.partition.c.opt.topics())
 	})
-	if err == nil && !now.follows(*w.shape.Load()) {
+	if err == nil && !now.follows(*w.partition.shape.Load()) {
 		err = errShapeChanged
 	}
 	if err == nil {
@@ -76,7 +76,7 @@ func (w *worker) checkShape() state {
 // drop ends the fetching of the partition and drops the fetched records, because the partition must
 // be looked up again.
 func (w *worker) drop(cause error) {
-	w.all.pause(w.partition)
-	w.queue.close()
-	w.cause = cause
+	w.partition.all.pause(w.partition)
+	w.partition.queue.close()
+	w.reading.cause = cause
 }

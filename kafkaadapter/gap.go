@@ -54,7 +54,7 @@ func (w *worker) check(recs []*kgo.Record) state {
 
 // explainGaps checks that no record is missing before or among the fetched ones.
 func (w *worker) explainGaps(recs []*kgo.Record) error {
-	want := w.next
+	want := w.reading.next
 	for _, r := range recs {
 		if r.Offset > want && !w.survey.explains(want, r.Offset) {
 			if err := w.explain(want, r.Offset); err != nil {
@@ -82,16 +82,16 @@ func (w *worker) explain(from, to int64) error {
 
 // surveyFrom fetches the log from an offset, independently of the client's own fetches.
 func (w *worker) surveyFrom(offset int64) error {
-	ctx, cancel := context.WithTimeout(w.ending, lookUpTime)
+	ctx, cancel := context.WithTimeout(w.partition.ending, lookUpTime)
 	defer cancel()
-	raw, err := w.c.rawFetch(ctx, w.pos.Topic, w.topicID, w.pos.Partition, offset)
+	raw, err := w.partition.c.brokers.rawFetch(ctx, w.partition.pos.Topic, w.reading.topicID, w.partition.pos.Partition, offset)
 	if err != nil {
 		return err
 	}
 	o := kgo.ProcessFetchPartitionOpts{
-		Offset: offset, IsolationLevel: kgo.ReadCommitted(), KeepControlRecords: true, Topic: w.pos.Topic, Partition: w.pos.Partition,
+		Offset: offset, IsolationLevel: kgo.ReadCommitted(), KeepControlRecords: true, Topic: w.partition.pos.Topic, Partition: w.partition.pos.Partition,
 	}
-	f, next := kgo.ProcessFetchPartition(o, raw, w.c.decompressor.fresh(), nil)
+	f, next := kgo.ProcessFetchPartition(o, raw, w.partition.c.decompressor.fresh(), nil)
 	if large := (*kgo.ErrDecompressTooLarge)(nil); errors.As(f.Err, &large) && large.Offset > offset {
 		f.Err, next = nil, large.Offset // there is nothing before it
 	}
@@ -113,29 +113,29 @@ func (w *worker) surveyFrom(offset int64) error {
 // missing stops a partition whose offsets have an unexplained gap. The next try reads it again from
 // the store's offset, which repairs damage in transit.
 func (w *worker) missing(err error) state {
-	if w.isEnding() {
+	if w.partition.isEnding() {
 		return ended
 	}
 	w.drop(err)
-	return w.stopForNow("gap", err, lookingUp)
+	return w.reading.stopForNow("gap", err, lookingUp)
 }
 
 // passLarge stops before a batch that is too large, or takes a record in its place: the offset after
 // the batch commits with its dead letter.
 func passLarge(w *worker, e *kgo.ErrDecompressTooLarge) state {
-	w.queue.close()
-	l := newLargeBatch(e, w.c.opt.Batching.MaxBufferedBytes)
-	if w.route.LargeBatch != SkipLargeBatch {
-		return w.stopBefore("large_batch", l.err)
+	w.partition.queue.close()
+	l := newLargeBatch(e, w.partition.c.opt.Batching.MaxBufferedBytes)
+	if w.partition.route.LargeBatch != SkipLargeBatch {
+		return w.reading.stopBefore("large_batch", l.err)
 	}
 	if next := w.checkEpochs([]*kgo.Record{l.first}); next != running {
 		return next
 	}
-	if e.Offset > w.next {
-		if err := w.explain(w.next, e.Offset); err != nil {
+	if e.Offset > w.reading.next {
+		if err := w.explain(w.reading.next, e.Offset); err != nil {
 			return w.missing(err)
 		}
 	}
-	w.large, w.taken, w.delays = l, []*kgo.Record{l.last}, newDelays(w.c.opt.Timeouts.Backoff)
-	return w.readState()
+	w.reading.large, w.reading.taken, w.delays = l, []*kgo.Record{l.last}, newDelays(w.partition.c.opt.Timeouts.Backoff)
+	return w.reading.readState()
 }

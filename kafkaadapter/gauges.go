@@ -55,7 +55,7 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 		next := p.offsets.next()
 		gauge(g.lag, float64(max(0, p.ends.end.Load()-next)))
 		gauge(g.stableLag, float64(max(0, p.ends.stable.Load()-next)))
-		gauge(g.batchAge, p.batchAge().Seconds())
+		gauge(g.batchAge, p.handlers.batchAge().Seconds())
 		if at := p.hold.get(); !at.IsZero() {
 			gauge(g.holdAge, time.Since(at).Seconds())
 		}

@@ -122,7 +122,7 @@ func planGroupDrop(ctx context.Context, eng *engine.Engine, group string, scan f
 			keys = append(keys, bytes.Clone(kv.Key))
 		}
 	}
-	offsets, err := eng.Offsets(ctx, group)
+	offsets, err := eng.Admin().Offsets(ctx, group)
 	if err != nil {
 		return plan, nil, err
 	}

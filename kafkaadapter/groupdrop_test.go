@@ -89,7 +89,7 @@ func TestAGroupThatIsGoneIsDropped(t *testing.T) {
 		if plan := r.planned(t); !plan.isEmpty() {
 			t.Errorf("%+v is left", plan)
 		}
-		_, found, err := r.eng.Offset(t.Context(), engine.Position{Group: other, Topic: "t"})
+		_, found, err := r.eng.Admin().Offset(t.Context(), engine.Position{Group: other, Topic: "t"})
 		if keys := r.keysOf(t, other); !slices.Equal(keys, before) || !found || err != nil || len(r.eng.Holds()) != 1 {
 			t.Errorf("of the other group there are %q, offset %v, %v, holds %v", keys, found, err, r.eng.Holds())
 		}

@@ -41,18 +41,18 @@ func (b *batch) handleGroup() error {
 	}
 	recs := make([]*Record, len(group))
 	for i, d := range group {
-		recs[i] = p.hands.give(d)
+		recs[i] = p.partition.handlers.hands.give(d)
 	}
 	began := time.Since(b.began)
-	err := p.call(p.ctx, group[0].Offset, 0, func(ctx context.Context) error {
-		return p.route.Mode.(Transactional).HandleBatch(ctx, b.tx, recs)
+	err := p.partition.handlers.call(p.partition.ctx, group[0].Record.Offset, 0, func(ctx context.Context) error {
+		return p.partition.route.Mode.(Transactional).HandleBatch(ctx, b.tx, recs)
 	})
 	b.handling += time.Since(b.began) - began
 	switch {
 	case err == nil:
 		return nil
-	case p.ctx.Err() != nil:
-		return context.Cause(p.ctx)
+	case p.partition.ctx.Err() != nil:
+		return context.Cause(p.partition.ctx)
 	}
 	if _, err := as(b.tx).Savepoint(); err != nil {
 		return err // a conflict, or the engine has ended: not caused by the handler
@@ -61,9 +61,9 @@ func (b *batch) handleGroup() error {
 	at := (*failedAtError)(nil)
 	switch {
 	case errors.As(err, &at) && at.index >= 0 && at.index < len(group):
-		failure.offset = group[at.index].Offset
+		failure.offset = group[at.index].Record.Offset
 	case len(group) == 1, isTransient(err):
-		failure.offset = group[0].Offset
+		failure.offset = group[0].Record.Offset
 	}
 	return failure
 }

@@ -66,7 +66,7 @@ func (h *hands) give(d *delivery) *Record {
 		id = bytes.Clone(d.Event.ID)
 	}
 	g.Record = Record{Record: &g.raw, Event: d.Event, Verdict: d.Verdict, Attempt: d.Attempt, Reopened: d.Reopened, decoded: d.decoded.value}
-	g.Event.ID = id
+	g.Record.Event.ID = id
 	return &g.Record
 }
 

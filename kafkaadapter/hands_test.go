@@ -400,7 +400,7 @@ func TestOptionsAreCopied(t *testing.T) {
 	}
 	o.Routes[0].Topics[0], o.Routes[0].Identify.IDHeaders[0] = "wrecked", "wrecked"
 	letters.Topic = func(string) string { return "wrecked" }
-	route := c.opt.route(r.topic)
+	route := c.shared.opt.route(r.topic)
 	if route == nil || route.Identify.IDHeaders[0] != "message_id" || route.DeadLetters.TopicOf("t") != "t-dlt" {
 		t.Errorf("the route is %+v", route)
 	}

@@ -22,17 +22,17 @@ var (
 // ErrUnprotected while records are handled without claims (Options.FailOpen). Ready asks no broker,
 // and is safe for concurrent use.
 func (c *Consumer) Ready() error {
-	if c.health.outcome.Load() != nil {
+	if c.shared.health.outcome.Load() != nil {
 		return fmt.Errorf("%w: Run has returned", ErrNotReady)
 	}
-	if !c.health.joined.Load() {
-		return fmt.Errorf("%w: it has not joined the group %q yet", ErrNotReady, c.opt.Group)
+	if !c.shared.health.joined.Load() {
+		return fmt.Errorf("%w: it has not joined the group %q yet", ErrNotReady, c.shared.opt.Group)
 	}
 	var all []error
-	if err := c.health.letters.Load(); err != nil {
+	if err := c.shared.health.letters.Load(); err != nil {
 		all = append(all, *err)
 	}
-	_, away := c.links.get()
+	_, away := c.shared.links.get()
 	if away != nil {
 		all = append(all, fmt.Errorf("%w: %w", ErrUnprotected, away))
 	}
@@ -59,18 +59,18 @@ func (c *Consumer) Ready() error {
 // Route.HandlerTimeout ended its context. The error wraps ErrNotLive and the cause. The consumer is
 // live before Run, and while it waits for brokers or dead letters. Live is safe for concurrent use.
 func (c *Consumer) Live() error {
-	if o := c.health.outcome.Load(); o != nil {
+	if o := c.shared.health.outcome.Load(); o != nil {
 		if *o == nil {
 			return fmt.Errorf("%w: Run has returned", ErrNotLive)
 		}
 		return fmt.Errorf("%w: Run has returned: %w", ErrNotLive, *o)
 	}
-	if eng := c.engine(); c.opt.FailOpen == nil && eng.Err() != nil {
+	if eng := c.shared.engine(); c.shared.opt.FailOpen == nil && eng.Err() != nil {
 		err := eng.Err()
 		return fmt.Errorf("%w: %w", ErrNotLive, err)
 	}
 	for _, p := range c.parts.all() {
-		if late := p.overdue(); late > c.opt.Timeouts.Drain {
+		if late := p.handlers.overdue(); late > c.shared.opt.Timeouts.Drain {
 			return fmt.Errorf("%w: a handler of %s still runs %v after its context has ended", ErrNotLive, p.tp(), late.Round(time.Second))
 		}
 	}

@@ -115,8 +115,8 @@ func TestNotReadyBeforeAPartitionIsLookedUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	tp := topicPartition{r.topic, 0}
-	c.health.joined.Store(true)
-	c.parts.put(c.assign.newWorker(tp, nil, 0).partition)
+	c.shared.health.joined.Store(true)
+	c.parts.put(c.assign.newWorker(tp, nil, 0).reading.partition)
 	if err := c.Ready(); !errors.Is(err, ErrNotReady) {
 		t.Errorf("ready while a partition is looked up: %v", err)
 	}
@@ -129,8 +129,8 @@ func TestNotReadyBeforeAPartitionIsBackAtTheStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.health.joined.Store(true)
-	p := c.assign.newWorker(topicPartition{"in", 0}, nil, 0).partition
+	c.shared.health.joined.Store(true)
+	p := c.assign.newWorker(topicPartition{"in", 0}, nil, 0).reading.partition
 	c.parts.put(p)
 	p.enter(unprotected)
 	if err := c.Ready(); !errors.Is(err, ErrNotReady) || !errors.Is(err, ErrUnprotected) {

@@ -35,7 +35,7 @@ func HoldNames(ctx context.Context, eng *engine.Engine, group string) (names []s
 	for _, hold := range eng.Holds() {
 		there[hold.Name] = true
 	}
-	offsets, err := eng.Offsets(ctx, group)
+	offsets, err := eng.Admin().Offsets(ctx, group)
 	for p := range offsets {
 		if name := holdName(p); there[name] {
 			names = append(names, name)
@@ -65,7 +65,7 @@ func (h *hold) begin(tx *engine.Tx, eng *engine.Engine, goesOn bool) error {
 			return nil
 		}
 	}
-	at := holdable(eng.OldestWeek().Start())
+	at := holdable(eng.Retention().OldestWeek().Start())
 	h.set(at)
 	return as(tx).SetHold(h.name, at)
 }

@@ -22,14 +22,14 @@ func (r *rig) detachedWith(t *testing.T, mode Mode) *worker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.client = r.Client(t)
-	c.admin = kadm.NewClient(c.client)
+	c.shared.brokers.client = r.Client(t)
+	c.shared.brokers.admin = kadm.NewClient(c.shared.brokers.client)
 	v := &view{topic: r.topic, end: 1}
 	p := c.assign.newWorker(topicPartition{r.topic, 0}, nil, 0)
-	p.ends.report(time.Now(), 1, 1)
-	t.Cleanup(func() { p.cancel(nil) })
+	p.partition.ends.report(time.Now(), 1, 1)
+	t.Cleanup(func() { p.partition.cancel(nil) })
 	err = r.eng.Update(context.Background(), func(tx *engine.Tx) error {
-		return p.occupy(tx, v, beginning{offset: 1, epoch: -1})
+		return p.finder.occupy(tx, v, beginning{offset: 1, epoch: -1})
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -47,22 +47,22 @@ func TestIdleHoldStaysWhileUnreadRecordsWait(t *testing.T) {
 	r.send(t, 0, "a", "unread")
 	p := r.detached(t)
 	weeksAgo := time.Now().AddDate(0, 0, -28)
-	p.hold.set(weeksAgo)
-	p.aged()
+	p.partition.hold.set(weeksAgo)
+	p.partition.aged()
 	for _, step := range []string{"the log's end is old", "a record is unread"} {
 		if err := p.moveIdleHold(); err != nil {
 			t.Fatal(err)
 		}
-		if at := p.hold.get(); !at.Equal(weeksAgo) {
+		if at := p.partition.hold.get(); !at.Equal(weeksAgo) {
 			t.Errorf("%s: the hold moved to %v, past unread records", step, at)
 		}
-		p.c.measure(t.Context(), []*partition{p.partition})
+		p.partition.c.measure(t.Context(), []*partition{p.reading.partition})
 	}
-	p.next = 2
+	p.reading.next = 2
 	if err := p.moveIdleHold(); err != nil {
 		t.Fatal(err)
 	}
-	if at := p.hold.get(); at.Equal(weeksAgo) {
+	if at := p.partition.hold.get(); at.Equal(weeksAgo) {
 		t.Error("the hold did not move although all is read")
 	}
 }
@@ -70,7 +70,7 @@ func TestIdleHoldStaysWhileUnreadRecordsWait(t *testing.T) {
 func TestBatchFetchedLongAgoIsNotCaughtUp(t *testing.T) {
 	r := newRig(t, 1)
 	p := r.detached(t)
-	p.aged()
+	p.partition.aged()
 	weeksAgo := time.Now().AddDate(0, 0, -28)
 	err := r.eng.Update(context.Background(), func(tx *engine.Tx) error {
 		o := &batch{p: p.reading, tx: tx, result: result{next: 1}, low: weeksAgo.UnixMilli()}

@@ -60,7 +60,7 @@ func TestLaggingPartitionHoldsExpiryBack(t *testing.T) {
 		t.Errorf("hold_age_seconds is %v", age)
 	}
 	kafkatest.Until(t, "the lag to be reported as 2", func() bool { return m.metric(t, "lag_records", "0") == 2 })
-	_, err := r.eng.DropWeek(context.Background(), weekOf(t, old))
+	_, err := r.eng.Retention().DropWeek(context.Background(), weekOf(t, old))
 	if !errors.Is(err, engine.ErrHeld) {
 		t.Errorf("the week of the low mark may be dropped: %v", err)
 	}
@@ -78,7 +78,7 @@ func TestCaughtUpPartitionHoldsNothingBack(t *testing.T) {
 		return ok && w >= weekOf(t, time.Now().Add(-2*time.Hour))
 	})
 	kafkatest.Until(t, "the metric to move", func() bool { return m.metric(t, "hold_age_seconds", "0") < 15*24*3600 })
-	if _, err := r.eng.DropWeek(context.Background(), weekOf(t, old)); errors.Is(err, engine.ErrHeld) {
+	if _, err := r.eng.Retention().DropWeek(context.Background(), weekOf(t, old)); errors.Is(err, engine.ErrHeld) {
 		t.Errorf("a caught up partition holds back: %v", err)
 	}
 	m.stop(t)
@@ -124,8 +124,8 @@ func TestNewPartitionHoldsEverythingUntilItsFirstBatch(t *testing.T) {
 	mode, began, release, _ := r.stuck("a")
 	m := r.start(t, mode, func(o *Options) { o.Batching.MaxBatch = 1 })
 	kafkatest.Receive(t, began)
-	if w, ok := r.heldWeek(t, 0); !ok || w != r.eng.OldestWeek() {
-		t.Errorf("week %v is held, %v, the oldest is %v", w, ok, r.eng.OldestWeek())
+	if w, ok := r.heldWeek(t, 0); !ok || w != r.eng.Retention().OldestWeek() {
+		t.Errorf("week %v is held, %v, the oldest is %v", w, ok, r.eng.Retention().OldestWeek())
 	}
 	close(release)
 	r.untilStored(t, 0, 2)
@@ -148,7 +148,7 @@ func TestControlRecordsCountAsCaughtUp(t *testing.T) {
 
 func TestHoldsCanBePlacedWhereNothingExpires(t *testing.T) {
 	eng := openMem(t, storetest.NewMem(storage.Identity{}), engine.Options{RetentionWeeks: engine.KeepAll})
-	for _, at := range []time.Time{eng.OldestWeek().Start(), {}, time.Date(1, 1, 3, 0, 0, 0, 0, time.UTC).Add(-7 * 24 * time.Hour)} {
+	for _, at := range []time.Time{eng.Retention().OldestWeek().Start(), {}, time.Date(1, 1, 3, 0, 0, 0, 0, time.UTC).Add(-7 * 24 * time.Hour)} {
 		if err := eng.SetHold(t.Context(), "h", holdable(at)); err != nil {
 			t.Errorf("%v: %v", at, err)
 		}
@@ -184,17 +184,17 @@ func TestHoldsOfAGroupThatIsGoneAreGivenBack(t *testing.T) {
 	if got, err := HoldNames(t.Context(), r.eng, long.Group); err != nil || len(got) != 1 || got[0] != holdName(long) {
 		t.Errorf("%q, %v", got, err)
 	}
-	plan, err := r.eng.PlanScopeDrop(t.Context(), r.group, names...)
+	plan, err := r.eng.Retention().PlanScopeDrop(t.Context(), r.group, names...)
 	if err != nil || len(plan.Weeks) != 1 || plan.Weeks[0].Claims != 1 || len(plan.Holds) != 2 {
 		t.Fatalf("%+v, %v", plan, err)
 	}
-	if _, err := r.eng.DropScope(t.Context(), plan); err != nil {
+	if _, err := r.eng.Retention().DropScope(t.Context(), plan); err != nil {
 		t.Fatal(err)
 	}
 	if holds := r.eng.Holds(); len(holds) != 2 {
 		t.Error(holds)
 	}
-	if o, found, err := r.eng.Offset(t.Context(), r.position(0)); err != nil || !found || o.Next != 1 {
+	if o, found, err := r.eng.Admin().Offset(t.Context(), r.position(0)); err != nil || !found || o.Next != 1 {
 		t.Errorf("offset %v %v %v", o, found, err)
 	}
 }

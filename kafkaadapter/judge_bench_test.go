@@ -100,8 +100,8 @@ func judging(b testing.TB, observer engine.Observer) (judge func(), records int)
 	}
 	v := &view{topic: "t", end: math.MaxInt64}
 	p := c.assign.newWorker(topicPartition{"t", 0}, nil, 0)
-	b.Cleanup(func() { p.cancel(nil) })
-	if err := eng.Update(b.Context(), func(tx *engine.Tx) error { return p.occupy(tx, v, beginning{epoch: -1}) }); err != nil {
+	b.Cleanup(func() { p.partition.cancel(nil) })
+	if err := eng.Update(b.Context(), func(tx *engine.Tx) error { return p.finder.occupy(tx, v, beginning{epoch: -1}) }); err != nil {
 		b.Fatal(err)
 	}
 	recs := make([]*kgo.Record, DefaultMaxBatch)
@@ -120,14 +120,14 @@ func judging(b testing.TB, observer engine.Observer) (judge func(), records int)
 		for i, rec := range recs {
 			*rec = fetched[i]
 		}
-		p.hands.begin(size)
+		p.partition.handlers.hands.begin(size)
 		err := eng.Update(b.Context(), func(tx *engine.Tx) error {
 			o := &batch{p: p.reading, tx: tx, result: result{epoch: -1}, began: time.Now(), low: math.MaxInt64}
 			if err := o.judge(recs, nil); err != nil {
 				return err
 			}
-			if o.done != len(recs) || int(o.tally.verdicts[engine.Claimed]) != len(recs) {
-				return fmt.Errorf("%d records are done, %d claimed", o.done, o.tally.verdicts[engine.Claimed])
+			if o.result.done != len(recs) || int(o.result.tally.verdicts[engine.Claimed]) != len(recs) {
+				return fmt.Errorf("%d records are done, %d claimed", o.result.done, o.result.tally.verdicts[engine.Claimed])
 			}
 			return errUndone
 		})

@@ -43,8 +43,8 @@ func (c *shared) measure(ctx context.Context, all []*partition) {
 	var ends, stable kadm.ListedOffsets
 	var errs [2]error
 	var wg sync.WaitGroup
-	wg.Go(func() { ends, errs[0] = c.admin.ListEndOffsets(ctx, names...) })
-	wg.Go(func() { stable, errs[1] = c.admin.ListCommittedOffsets(ctx, names...) })
+	wg.Go(func() { ends, errs[0] = c.brokers.admin.ListEndOffsets(ctx, names...) })
+	wg.Go(func() { stable, errs[1] = c.brokers.admin.ListCommittedOffsets(ctx, names...) })
 	wg.Wait()
 	for _, p := range all {
 		p.ends.report(began, listed(ends, p), listed(stable, p))

@@ -120,21 +120,21 @@ func (m *moneyBench) run(b *testing.B) {
 	start := make(chan struct{})
 	for p := range int32(benchPartitions) {
 		w := c.assign.newWorker(topicPartition{"t", p}, nil, 0)
-		defer w.cancel(nil)
+		defer w.partition.cancel(nil)
 		v := &view{topic: "t", end: math.MaxInt64}
-		if err := eng.Update(b.Context(), func(tx *engine.Tx) error { return w.occupy(tx, v, beginning{epoch: -1}) }); err != nil {
+		if err := eng.Update(b.Context(), func(tx *engine.Tx) error { return w.finder.occupy(tx, v, beginning{epoch: -1}) }); err != nil {
 			b.Fatal(err)
 		}
-		w.taken, w.delays = transfers(p, each), newDelays(w.c.opt.Timeouts.Backoff)
+		w.reading.taken, w.delays = transfers(p, each), newDelays(w.partition.c.opt.Timeouts.Backoff)
 		wg.Go(func() {
 			<-start
-			for len(w.taken) > 0 {
-				done, err := w.commitBatch(min(DefaultMaxBatch, len(w.taken)))
+			for len(w.reading.taken) > 0 {
+				done, err := w.commitBatch(min(DefaultMaxBatch, len(w.reading.taken)))
 				if err != nil {
 					b.Error(err)
 					return
 				}
-				w.taken = w.taken[done.done:]
+				w.reading.taken = w.reading.taken[done.result.done:]
 			}
 		})
 	}

@@ -26,7 +26,7 @@ func (b *batch) deadLetter(r *delivery, why deadletter.Reason, cause error, clai
 		}
 		f.Generation, f.Event = rec.Generation, lettered(f.Event, &rec)
 	}
-	o := b.p.route.DeadLetters
+	o := b.p.partition.route.DeadLetters
 	letter := b.p.issuer.Letter(r.Record, r.replay, f, o.Headers)
 	if b.p.large.is(r.Record) {
 		letter = deadletter.WithoutRecord(b.p.issuer.Letter(b.p.large.first, nil, f, o.Headers))
@@ -36,10 +36,10 @@ func (b *batch) deadLetter(r *delivery, why deadletter.Reason, cause error, clai
 		letter = deadletter.Shorten(letter, maxStoredLetter)
 	}
 	if n := deadletter.Size(letter); n > maxStoredLetter {
-		return fmt.Errorf("%w: %d bytes at offset %d, but a transaction of the store has room for %d: remove deadletter.Options.StopTooLarge", deadletter.ErrTooLarge, n, r.Offset, maxStoredLetter)
+		return fmt.Errorf("%w: %d bytes at offset %d, but a transaction of the store has room for %d: remove deadletter.Options.StopTooLarge", deadletter.ErrTooLarge, n, r.Record.Offset, maxStoredLetter)
 	}
-	b.letters, b.letterAt = append(b.letters, letter), append(b.letterAt, r.Offset)
-	b.letterBytes += deadletter.Size(letter)
+	b.result.letters, b.result.letterAt = append(b.result.letters, letter), append(b.result.letterAt, r.Record.Offset)
+	b.result.letterBytes += deadletter.Size(letter)
 	b.notes = append(b.notes, note{rec: r.Record, event: r.Event, verdict: r.Verdict, err: cause, policy: "dead_letter"})
 	return nil
 }

@@ -83,7 +83,7 @@ func (c *shared) letterTopicFaults(ctx context.Context) (faults []error, err err
 		t.Topic = &topics[i]
 		req.Topics = append(req.Topics, t)
 	}
-	resp, err := req.RequestWith(ctx, c.client)
+	resp, err := req.RequestWith(ctx, c.brokers.client)
 	if err != nil {
 		return nil, err
 	}

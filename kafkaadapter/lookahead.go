@@ -19,56 +19,56 @@ const lookAhead = 32
 // records. It omits control records and records that are already done. handling is the time spent in
 // Decode.
 func (r *reading) look(tx *engine.Tx, recs []*kgo.Record, next int64) (handling time.Duration, err error) {
-	r.events = r.events[:0]
+	r.lookout.events = r.lookout.events[:0]
 	fresh := false
 	for i, rec := range recs {
-		s := &r.ahead[i]
-		r.recycle(s.delivery)
+		s := &r.lookout.ahead[i]
+		r.lookout.recycle(s.delivery)
 		if *s = (sighting{}); isControl(rec) || rec.Offset < next {
 			continue
 		}
-		if !r.early.take(rec, s) {
+		if !r.lookout.early.take(rec, s) {
 			*s = r.sight(rec)
 			fresh = true
 		}
 		if s.isExpected() {
-			r.events = append(r.events, judged(s.Event, false))
+			r.lookout.events = append(r.lookout.events, judged(s.delivery.Event, false))
 		}
 	}
-	if !fresh || len(r.events) < 2 { // the transaction already expects them
+	if !fresh || len(r.lookout.events) < 2 { // the transaction already expects them
 		return 0, nil
 	}
-	if err := tx.Prefetch(r.events); err != nil || !r.route.decodes() {
+	if err := tx.Prefetch(r.lookout.events); err != nil || !r.partition.route.decodes() {
 		return 0, err
 	}
 	claimed, err := tx.ProbablyClaimed()
 	if err != nil {
 		return 0, err
 	}
-	return decodeNew(r.partition, r.ahead[:len(recs)], claimed, r.c.opt.Batching.BatchTime/8), nil
+	return decodeNew(r.partition, r.lookout.ahead[:len(recs)], claimed, r.partition.c.opt.Batching.BatchTime/8), nil
 }
 
 // lookEarly identifies the records of the next batch before its transaction begins, if the
 // transaction will probably wait for its turn in the lane. Work done before the turn does not delay
 // other partitions.
 func (r *reading) lookEarly(recs []*kgo.Record) {
-	r.early.reset(&r.lookout)
+	r.lookout.early.reset(&r.lookout)
 	if !r.lane.TakesTurns() || len(recs) == 1 || r.inParts(len(recs)) {
 		return
 	}
-	r.touched += touch(recs)
-	r.early.began = time.Now()
+	r.lookout.touched += touch(recs)
+	r.lookout.early.began = time.Now()
 	for i, rec := range recs {
-		if i%lookAhead == 0 && (r.isEnding() || time.Since(r.early.began) > r.c.opt.Batching.BatchTime) {
+		if i%lookAhead == 0 && (r.partition.isEnding() || time.Since(r.lookout.early.began) > r.partition.c.opt.Batching.BatchTime) {
 			return
 		}
 		if isControl(rec) || rec.Offset < r.next {
 			continue
 		}
 		s := r.sight(rec)
-		r.early.all = append(r.early.all, s)
+		r.lookout.early.all = append(r.lookout.early.all, s)
 		if s.isExpected() {
-			r.early.events = append(r.early.events, judged(s.Event, false))
+			r.lookout.early.events = append(r.lookout.early.events, judged(s.delivery.Event, false))
 		}
 		if isTransient(s.err) { // the batch ends there
 			return
@@ -89,7 +89,7 @@ type earlySightings struct {
 
 // take moves the sighting of a record to s, if it is the next one.
 func (e *earlySightings) take(rec *kgo.Record, s *sighting) bool {
-	if e.next == len(e.all) || e.all[e.next].Record != rec {
+	if e.next == len(e.all) || e.all[e.next].delivery.Record != rec {
 		return false
 	}
 	*s, e.all[e.next] = e.all[e.next], sighting{}
@@ -162,7 +162,7 @@ func (p *lookout) trim() {
 
 // sight identifies a record.
 func (r *reading) sight(rec *kgo.Record) sighting {
-	s := sighting{delivery: r.deliver(rec)}
+	s := sighting{delivery: r.lookout.deliver(rec)}
 	s.err = r.identify(&s)
 	return s
 }
@@ -170,13 +170,13 @@ func (r *reading) sight(rec *kgo.Record) sighting {
 // identify finds the event of a record: the original event for the replay of a dead letter whose
 // event was claimed, otherwise by the route's rules.
 func (r *reading) identify(s *sighting) error {
-	d, route := s.delivery, r.route
+	d, route := s.delivery, r.partition.route
 	if r.large.is(d.Record) {
 		return r.large.err
 	}
 	d.Event.Scope, d.Event.Window = route.Scope, route.Window
 	d.Event.Sent = identify.Sent(d.Record)
-	d.Event.Origin = engine.Origin{Topic: d.Topic, Partition: d.Partition, Offset: d.Offset}
+	d.Event.Origin = engine.Origin{Topic: d.Record.Topic, Partition: d.Record.Partition, Offset: d.Record.Offset}
 	id, err := identityOf(r, d)
 	if errors.Is(err, identify.ErrNoTime) && route.Window > 0 {
 		err = nil
@@ -185,29 +185,29 @@ func (r *reading) identify(s *sighting) error {
 		return err
 	}
 	if d.replay, s.refused = r.issuer.Replay(d.Record, id); d.replay != nil {
-		r.hands.give(d) // the replay shares memory with the adapter's copy
+		r.partition.handlers.hands.give(d) // the replay shares memory with the adapter's copy
 		d.replay, s.refused = r.issuer.Replay(d.Record, id)
 	}
 	switch rep := d.replay; {
 	case rep == nil:
-	case rep.Claimed:
-		id, err = rep.Event, nil
-		s.generation, s.replayed = rep.Generation, true
+	case rep.Sealed.Claimed:
+		id, err = rep.Sealed.Event, nil
+		s.generation, s.replayed = rep.Sealed.Generation, true
 	case id.IDRule == identify.IDPosition:
 		// all replays of the letter are one event, and each has another timestamp
-		id.ID, id.IDRule, id.ApproximateTime = rep.Event.ID, rep.Event.IDRule, id.TimeRule == identify.TimeRecord
+		id.ID, id.IDRule, id.ApproximateTime = rep.Sealed.Event.ID, rep.Sealed.Event.IDRule, id.TimeRule == identify.TimeRecord
 	}
 	if err == nil {
 		s.badTimes = id.BadTimes
 		d.idRule, d.timeRule = id.IDRule, id.TimeRule
-		d.Event.ID, d.Event.Time, d.Event.ApproximateTime = r.hands.own().bytes(id.ID), id.Time, id.ApproximateTime
+		d.Event.ID, d.Event.Time, d.Event.ApproximateTime = r.partition.handlers.hands.own().bytes(id.ID), id.Time, id.ApproximateTime
 		if !s.replayed && route.Fingerprint != nil {
 			lent := new(kgo.Record)
-			r.hands.lend(d.Record, lent)
+			r.partition.handlers.hands.lend(d.Record, lent)
 			d.Event.Fingerprint, err = route.fingerprint(lent)
 		}
 	}
-	if d.replay != nil || len(d.Value) == 0 { // otherwise the record was derived from a replay
+	if d.replay != nil || len(d.Record.Value) == 0 { // otherwise the record was derived from a replay
 		if incomplete := deadletter.Incomplete(d.Record); incomplete != nil {
 			return incomplete
 		}
@@ -218,10 +218,10 @@ func (r *reading) identify(s *sighting) error {
 // identityOf returns the identity of a record by the route's rules.
 func identityOf(r *reading, d *delivery) (identify.Identity, error) {
 	topic := r.issuer.TopicOf(d.Record)
-	if topic == d.Topic {
+	if topic == d.Record.Topic {
 		return r.rules.Of(d.Record, r.topicID)
 	}
-	r.hands.give(d) // moved shares memory with the adapter's copy
+	r.partition.handlers.hands.give(d) // moved shares memory with the adapter's copy
 	moved := *d.Record
 	moved.Topic = topic
 	return r.rules.Of(&moved, r.topicID)

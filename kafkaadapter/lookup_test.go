@@ -114,10 +114,10 @@ func TestAssignmentDoesNotWaitForTheBrokers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.client, err = kgo.NewClient(o.Client...); err != nil {
+	if c.shared.brokers.client, err = kgo.NewClient(o.Client...); err != nil {
 		t.Fatal(err)
 	}
-	defer c.client.Close()
+	defer c.shared.brokers.client.Close()
 	offsets, err := c.assign.adjust(t.Context(), map[string]map[int32]kgo.Offset{"in": {0: kgo.NewOffset(), 1: kgo.NewOffset(), 2: kgo.NewOffset()}})
 	if err != nil || len(offsets["in"]) != 3 {
 		t.Errorf("assigned are %v, %v", offsets, err)

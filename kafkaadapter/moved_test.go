@@ -148,10 +148,10 @@ func (r *rig) removed(t *testing.T, m *member, ids []string) (stop *StopError) {
 	t.Helper()
 	first, last := r.stored(t, 0), int64(len(ids)-1)
 	only := map[string][]int32{r.topic: {0}}
-	m.client.PauseFetchPartitions(only)
+	m.shared.brokers.client.PauseFetchPartitions(only)
 	r.send(t, 0, ids...)
 	r.DeleteRecords(t, r.topic, 0, first+last)
-	m.client.ResumeFetchPartitions(only)
+	m.shared.brokers.client.ResumeFetchPartitions(only)
 	kafkatest.Until(t, "a stop, or the end of the log", func() bool {
 		select {
 		case stop = <-m.stops:
@@ -259,7 +259,7 @@ func TestTopicThatWasGoneIsCreatedAgain(t *testing.T) {
 			r.untilStored(t, 1, 1)
 			r.DeleteTopic(t, r.topic)
 			kafkatest.Until(t, "the end of the assignment or a stop", func() bool { return len(m.parts.all()) == len(m.Stopped()) })
-			if m.opt.Membership.ServerSideAssignment {
+			if m.shared.opt.Membership.ServerSideAssignment {
 				kafkatest.Until(t, "the end of the assignment", func() bool { return len(m.parts.all()) == 0 })
 			}
 			r.CreateNamed(t, r.topic, 2, nil)

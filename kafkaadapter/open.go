@@ -11,7 +11,7 @@ func (l *poller) openPending() {
 	if len(asked) == 0 {
 		return
 	}
-	if l.opt.Membership.isPinned() {
+	if l.shared.opt.Membership.isPinned() {
 		for p, at := range asked {
 			if l.parts.isAssigned(p) {
 				l.openPinned(p, at)
@@ -31,9 +31,9 @@ func (l *poller) openPending() {
 	}
 	var set map[string]map[int32]kgo.EpochOffset
 	if len(seek) > 0 {
-		l.client.SetOffsets(aside) // the client would ignore the offset after the last record that it has returned
-		l.client.SetOffsets(seek)
-		set = l.client.CommittedOffsets()
+		l.shared.brokers.client.SetOffsets(aside) // the client would ignore the offset after the last record that it has returned
+		l.shared.brokers.client.SetOffsets(seek)
+		set = l.shared.brokers.client.CommittedOffsets()
 	}
 	for p, at := range asked {
 		if _, ok := seek[p.pos.Topic][p.pos.Partition]; ok {
@@ -50,7 +50,7 @@ func (l *poller) openPending() {
 func (l *poller) opened(p *partition, at opening) {
 	p.fetched, p.fetchID = true, at.topicID
 	p.queue.start(at.offset)
-	l.client.ResumeFetchPartitions(p.only())
+	l.shared.brokers.client.ResumeFetchPartitions(p.only())
 }
 
 func put(offsets map[string]map[int32]kgo.EpochOffset, p *partition, offset int64) {
@@ -62,8 +62,8 @@ func put(offsets map[string]map[int32]kgo.EpochOffset, p *partition, offset int6
 
 // openPinned lets the client fetch a pinned partition from an offset.
 func (l *poller) openPinned(p *partition, at opening) {
-	l.client.RemoveConsumePartitions(p.only())
-	l.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{
+	l.shared.brokers.client.RemoveConsumePartitions(p.only())
+	l.shared.brokers.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{
 		p.pos.Topic: {p.pos.Partition: kgo.NewOffset().At(at.offset).WithEpoch(-1)},
 	})
 }

@@ -198,7 +198,7 @@ func TestSecretIsThatOfTheStore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, _ := c.links.get()
+		l, _ := c.shared.links.get()
 		secrets = append(secrets, string(l.secrets.Bytes()))
 	}
 	if len(secrets[0]) != 32 || secrets[0] != secrets[1] || secrets[0] == strings.Repeat("\x00", 32) {

@@ -63,10 +63,10 @@ func TestHoldOfAPartitionIsTheConsumers(t *testing.T) {
 	wantRefused(t, "Tx.SetHold", errs[1])
 	wantRefused(t, "Engine.ReleaseHold", r.eng.ReleaseHold(t.Context(), name))
 	wantRefused(t, "Engine.SetHold", r.eng.SetHold(t.Context(), name, time.Now().AddDate(1, 0, 0)))
-	if plan, err := r.eng.PlanScopeDrop(t.Context(), r.group, name); err != nil {
+	if plan, err := r.eng.Retention().PlanScopeDrop(t.Context(), r.group, name); err != nil {
 		t.Error(err)
 	} else {
-		_, err = r.eng.DropScope(t.Context(), plan)
+		_, err = r.eng.Retention().DropScope(t.Context(), plan)
 		wantRefused(t, "DropScope", err)
 	}
 	if n := len(r.eng.Holds()); n != 2 {

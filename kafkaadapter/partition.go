@@ -15,21 +15,21 @@ import (
 // A partition is one assignment of a partition to this consumer, as the poll loop, the callbacks of
 // the group and the application see it. Its goroutine, the worker, has the rest of the state.
 type partition struct {
-	c       *shared
-	all     *assignments
-	pos     engine.Position
-	route   *Route
-	log     *slog.Logger
-	queue   queue                // filled by the poll loop, emptied by the goroutine
-	link    atomic.Pointer[link] // to the store; nil before the first
-	open    atomic.Bool          // records are handled without claims: see unprotected.go
-	fence   fence                // owns the partition in the store
-	offsets offsets
-	backlog backlog
-	ends    logEnds
-	hold    hold
-	shape   atomic.Pointer[shape] // of the topic, as it was taken over; nil if it does not matter
-	handlers
+	c        *shared
+	all      *assignments
+	pos      engine.Position
+	route    *Route
+	log      *slog.Logger
+	queue    queue                // filled by the poll loop, emptied by the goroutine
+	link     atomic.Pointer[link] // to the store; nil before the first
+	open     atomic.Bool          // records are handled without claims: see unprotected.go
+	fence    fence                // owns the partition in the store
+	offsets  offsets
+	backlog  backlog
+	ends     logEnds
+	hold     hold
+	shape    atomic.Pointer[shape] // of the topic, as it was taken over; nil if it does not matter
+	handlers handlers
 
 	ctx    context.Context // of handlers; nothing commits after it has ended
 	cancel context.CancelCauseFunc
@@ -72,7 +72,7 @@ func newPartition(c *shared, all *assignments, tp topicPartition, committed *com
 		fetchAt:   at,
 	}
 	p.fence = newFence(p.engine, pos)
-	p.running.Store(-1)
+	p.handlers.running.Store(-1)
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	p.ending, p.end = context.WithCancel(p.ctx)
 	return p
@@ -142,7 +142,7 @@ func (p *partition) cut(waited time.Duration) {
 	p.cancel(ErrFenced)
 	if inOrder {
 		args := []any{"waited", waited, "hint", "handlers have to end, or to watch their context, within the timeout"}
-		if offset := p.running.Load(); offset >= 0 {
+		if offset := p.handlers.running.Load(); offset >= 0 {
 			args = append(args, "offset", offset)
 		}
 		p.log.Error("a handler still runs, or Decode; its work is dropped, and the record is handled again by the next owner", args...)

@@ -16,7 +16,7 @@ import (
 // offsets, so that the batch is the same as if the records were judged one after the other. It ends
 // before a record that failed.
 type partRun struct {
-	*pool
+	pool  *pool
 	b     *batch
 	recs  []*kgo.Record
 	tasks []partTask
@@ -24,26 +24,26 @@ type partRun struct {
 
 // A partTask is one record of a partRun.
 type partTask struct {
-	sighting
-	skip   bool         // nothing to judge
-	part   *engine.Part // nil until it begins
-	own    *batch       // what the record adds to the batch
-	result error        // of own.one
+	sighting sighting
+	skip     bool         // nothing to judge
+	part     *engine.Part // nil until it begins
+	own      *batch       // what the record adds to the batch
+	result   error        // of own.one
 }
 
 // judgeInParts judges records in parallel until all are done, or the batch must end before one of
 // them.
 func (b *batch) judgeInParts(recs []*kgo.Record) error {
-	r := &partRun{pool: newPool(b.p.route, len(recs)), b: b, recs: recs, tasks: make([]partTask, len(recs))}
+	r := &partRun{pool: newPool(b.p.partition.route, len(recs)), b: b, recs: recs, tasks: make([]partTask, len(recs))}
 	defer func() {
-		r.drain() // handlers that still run use the transaction
+		r.pool.drain() // handlers that still run use the transaction
 		b.handling = time.Since(b.began)
 		for i := range r.tasks {
-			b.p.recycle(r.tasks[i].delivery)
+			b.p.lookout.recycle(r.tasks[i].sighting.delivery)
 		}
 	}()
-	for r.settled < len(recs) {
-		if r.states[r.settled] == taskFinished {
+	for r.pool.settled < len(recs) {
+		if r.pool.states[r.pool.settled] == taskFinished {
 			if more, err := r.settle(); err != nil || !more {
 				return err
 			}
@@ -53,8 +53,8 @@ func (b *batch) judgeInParts(recs []*kgo.Record) error {
 			return err
 		}
 		switch {
-		case r.states[r.settled] == taskFinished:
-		case r.running > 0:
+		case r.pool.states[r.pool.settled] == taskFinished:
+		case r.pool.running > 0:
 			r.finish()
 		default:
 			return nil // the next record does not begin
@@ -65,12 +65,12 @@ func (b *batch) judgeInParts(recs []*kgo.Record) error {
 
 // beginSome begins the records that can begin now.
 func (r *partRun) beginSome() error {
-	r.limit(r.b.p.partition, r.b.began)
-	for r.ordered < r.reach() {
-		r.identify(r.ordered)
+	r.pool.limit(r.b.p.partition, r.b.began)
+	for r.pool.ordered < r.pool.reach() {
+		r.identify(r.pool.ordered)
 	}
 	for {
-		task, ok := r.next()
+		task, ok := r.pool.next()
 		if !ok {
 			return nil
 		}
@@ -83,20 +83,20 @@ func (r *partRun) beginSome() error {
 // identify identifies the next record and adds it to the pool.
 func (r *partRun) identify(task int) {
 	t, p := &r.tasks[task], r.b.p
-	if isControl(r.recs[task]) || r.recs[task].Offset < r.b.next {
+	if isControl(r.recs[task]) || r.recs[task].Offset < r.b.result.next {
 		t.skip = true
-		r.order(nil, nil)
-		r.states[task] = taskFinished
+		r.pool.order(nil, nil)
+		r.pool.states[task] = taskFinished
 		return
 	}
 	r.sight(task)
-	p.order(r.pool, t.delivery)
+	p.partition.order(r.pool, t.sighting.delivery)
 }
 
 func (r *partRun) sight(task int) {
 	t := &r.tasks[task]
-	if t.sighting = r.b.p.sight(r.recs[task]); t.err == nil {
-		r.b.p.hands.give(t.delivery) // its handler has another goroutine
+	if t.sighting = r.b.p.sight(r.recs[task]); t.sighting.err == nil {
+		r.b.p.partition.handlers.hands.give(t.sighting.delivery) // its handler has another goroutine
 	}
 }
 
@@ -109,8 +109,8 @@ func (r *partRun) start(task int) error {
 	t, p := &r.tasks[task], r.b.p
 	t.part = part
 	t.own = &batch{p: p, tx: part.Tx(), tries: r.b.tries, began: time.Now(), low: math.MaxInt64}
-	r.begin(task, func(slot int) {
-		t.slot = slot
+	r.pool.begin(task, func(slot int) {
+		t.sighting.delivery.slot = slot
 		t.result = t.own.one(&t.sighting, true)
 	})
 	return nil
@@ -118,23 +118,23 @@ func (r *partRun) start(task int) error {
 
 // finish waits for a record. No record after one that failed begins.
 func (r *partRun) finish() {
-	if task := r.await(); r.tasks[task].result != nil {
-		r.end = min(r.end, task+1)
+	if task := r.pool.await(); r.tasks[task].result != nil {
+		r.pool.end = min(r.pool.end, task+1)
 	}
 }
 
 // settle joins the part of the next record, or discards it if the record failed. It reports false
 // if the batch ends.
 func (r *partRun) settle() (more bool, err error) {
-	b, task := r.b, r.settled
+	b, task := r.b, r.pool.settled
 	t, rec := &r.tasks[task], r.recs[task]
 	switch {
-	case r.exited:
+	case r.pool.exited:
 		return false, nil // drain ends the goroutine
-	case t.skip, rec.Offset < b.next: // done, or nothing to do
-		b.done++
-		b.next, b.epoch = max(b.next, rec.Offset+1), rec.LeaderEpoch
-		r.settled++
+	case t.skip, rec.Offset < b.result.next: // done, or nothing to do
+		b.result.done++
+		b.result.next, b.result.epoch = max(b.result.next, rec.Offset+1), rec.LeaderEpoch
+		r.pool.settled++
 		return true, nil
 	}
 	failed := t.result
@@ -144,43 +144,43 @@ func (r *partRun) settle() (more bool, err error) {
 		err = t.part.Discard()
 	}
 	switch {
-	case b.p.ctx.Err() != nil:
-		return false, context.Cause(b.p.ctx)
+	case b.p.partition.ctx.Err() != nil:
+		return false, context.Cause(b.p.partition.ctx)
 	case errors.Is(err, engine.ErrPartOutdated):
 		return r.again(task)
 	case err != nil && isTooMuch(err):
-		if b.done > 0 {
+		if b.result.done > 0 {
 			// the records before it in the batch may be the cause: the record gets a batch of its
 			// own
 			return false, nil
 		}
-		_ = b.attempted(t.delivery, err)
+		_ = b.attempted(t.sighting.delivery, err)
 		return false, nil
 	case err != nil:
 		return false, err
 	case errors.Is(failed, errCut):
 		b.add(t.own)
 		return false, nil
-	case failed != nil && b.done > 0 && stops(failed):
+	case failed != nil && b.result.done > 0 && stops(failed):
 		return false, nil
 	case failed != nil:
 		return false, failed
 	}
 	b.add(t.own)
-	b.done++
-	b.next, b.epoch = rec.Offset+1, rec.LeaderEpoch
+	b.result.done++
+	b.result.next, b.result.epoch = rec.Offset+1, rec.LeaderEpoch
 	b.identified(&t.sighting)
-	r.settled++
-	return b.letterBytes < maxLetterBytes, nil
+	r.pool.settled++
+	return b.result.letterBytes < maxLetterBytes, nil
 }
 
 // again judges a record again whose reads were outdated by an earlier record. No other part is
 // joined before it, so that one repetition suffices.
 func (r *partRun) again(task int) (more bool, err error) {
-	if r.limit(r.b.p.partition, r.b.began); r.end <= task {
+	if r.pool.limit(r.b.p.partition, r.b.began); r.pool.end <= task {
 		return false, nil
 	}
-	for len(r.free) == 0 {
+	for len(r.pool.free) == 0 {
 		r.finish()
 	}
 	r.sight(task)
@@ -190,10 +190,10 @@ func (r *partRun) again(task int) (more bool, err error) {
 // add adds the results of a record's part to the batch.
 func (b *batch) add(own *batch) {
 	b.low = min(b.low, own.low)
-	b.letters, b.letterAt = append(b.letters, own.letters...), append(b.letterAt, own.letterAt...)
-	b.letterBytes += own.letterBytes
+	b.result.letters, b.result.letterAt = append(b.result.letters, own.result.letters...), append(b.result.letterAt, own.result.letterAt...)
+	b.result.letterBytes += own.result.letterBytes
 	b.notes = append(b.notes, own.notes...)
-	b.tally.add(&own.tally)
+	b.result.tally.add(&own.result.tally)
 	b.inFlight, b.transient = own.inFlight, own.transient
 	if b.failed = own.failed; own.failed != nil {
 		b.tries, b.marked = own.tries, false

@@ -15,14 +15,14 @@ const pinInterval = 10 * time.Second
 
 // A pinner assigns pinned partitions.
 type pinner struct {
-	*assigner
-	repin  chan struct{} // wakes pinLoop
-	seeing atomic.Bool   // seeTopics uses the store
+	assigner *assigner
+	repin    chan struct{} // wakes pinLoop
+	seeing   atomic.Bool   // seeTopics uses the store
 }
 
 // pinLoop assigns the consumer's part of the partitions, including those that are added later.
 func (n *pinner) pinLoop(ctx context.Context) {
-	pause := n.opt.Timeouts.Backoff.Min
+	pause := n.assigner.shared.opt.Timeouts.Backoff.Min
 	for {
 		err := n.pin(ctx)
 		if ctx.Err() != nil {
@@ -30,10 +30,10 @@ func (n *pinner) pinLoop(ctx context.Context) {
 		}
 		wait := pinInterval
 		if err != nil {
-			n.throttled(n.opt.Telemetry.Logger.Warn, "the pinned partitions cannot be looked up; it is tried again", topicPartition{}, "group", n.opt.Group, "error", err)
-			wait, pause = pause, min(2*pause, n.opt.Timeouts.Backoff.Max)
+			n.assigner.shared.throttled(n.assigner.shared.opt.Telemetry.Logger.Warn, "the pinned partitions cannot be looked up; it is tried again", topicPartition{}, "group", n.assigner.shared.opt.Group, "error", err)
+			wait, pause = pause, min(2*pause, n.assigner.shared.opt.Timeouts.Backoff.Max)
 		} else {
-			pause = n.opt.Timeouts.Backoff.Min
+			pause = n.assigner.shared.opt.Timeouts.Backoff.Min
 		}
 		select {
 		case <-ctx.Done():
@@ -48,7 +48,7 @@ func (n *pinner) pinLoop(ctx context.Context) {
 func (n *pinner) pin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
 	defer cancel()
-	details, err := n.admin.ListTopics(ctx, n.opt.topics()...)
+	details, err := n.assigner.shared.brokers.admin.ListTopics(ctx, n.assigner.shared.opt.topics()...)
 	if err != nil {
 		return err
 	}
@@ -58,39 +58,39 @@ func (n *pinner) pin(ctx context.Context) error {
 	hook := make(map[string][]int32)
 	for _, d := range details {
 		if d.Err != nil {
-			n.throttled(n.opt.Telemetry.Logger.Error, "a topic cannot be consumed; it is tried again", topicPartition{d.Topic, -1}, "topic", d.Topic, "error", d.Err)
+			n.assigner.shared.throttled(n.assigner.shared.opt.Telemetry.Logger.Error, "a topic cannot be consumed; it is tried again", topicPartition{d.Topic, -1}, "topic", d.Topic, "error", d.Err)
 			continue
 		}
 		for _, p := range d.Partitions.Sorted() {
 			tp := topicPartition{d.Topic, p.Partition}
-			if n.opt.Membership.Pinned.has(p.Partition) && n.parts.get(tp) == nil {
+			if n.assigner.shared.opt.Membership.Pinned.has(p.Partition) && n.assigner.parts.get(tp) == nil {
 				added = append(added, tp)
 				hook[tp.topic] = append(hook[tp.topic], tp.partition)
 			}
 		}
 	}
 	if len(added) == 0 {
-		n.health.joined.Store(true)
+		n.assigner.shared.health.joined.Store(true)
 		return nil
 	}
-	commits, err := n.groupCommits(ctx, n.opt.Group)
+	commits, err := n.assigner.shared.brokers.groupCommits(ctx, n.assigner.shared.opt.Group)
 	if err != nil {
 		return err
 	}
-	stored := n.stored(ctx, added)
-	n.assigned(hook)
+	stored := n.assigner.stored(ctx, added)
+	n.assigner.assigned(hook)
 	for _, tp := range added {
-		n.begin(n.newWorker(tp, commits[tp], stored[tp]))
+		n.assigner.begin(n.assigner.newWorker(tp, commits[tp], stored[tp]))
 	}
 	return nil
 }
 
 // checkShapes looks partitions up again whose topics have another number of partitions than before.
 func (n *pinner) checkShapes(details kadm.TopicDetails) {
-	for _, p := range n.parts.all() {
+	for _, p := range n.assigner.parts.all() {
 		d, found := details[p.pos.Topic]
 		if known := p.shape.Load(); known != nil && found && d.Err == nil && !shapeOf(d).follows(*known) {
-			n.parts.pause(p)
+			n.assigner.parts.pause(p)
 			p.queue.interrupt(errShapeChanged)
 		}
 	}
@@ -102,7 +102,7 @@ func shapeOf(d kadm.TopicDetail) shape { return shape{d.ID, uint32(len(d.Partiti
 // of this consumer. With Latest, a partition that is added later is read from its beginning. It does
 // not wait long for a store that hangs. An error is left to the partitions, which use the store, too.
 func (n *pinner) seeTopics(ctx context.Context, details kadm.TopicDetails) {
-	l, away := n.links.get()
+	l, away := n.assigner.shared.links.get()
 	if away != nil || n.seeing.Load() {
 		return
 	}
@@ -120,7 +120,7 @@ func (n *pinner) seeTopics(ctx context.Context, details kadm.TopicDetails) {
 			return err
 		}, engine.Retries(10))
 		if err != nil && ctx.Err() == nil {
-			n.throttled(n.opt.Telemetry.Logger.Warn, "the partitions of pinned topics cannot be stored; it is tried again", topicPartition{}, "group", n.opt.Group, "error", err)
+			n.assigner.shared.throttled(n.assigner.shared.opt.Telemetry.Logger.Warn, "the partitions of pinned topics cannot be stored; it is tried again", topicPartition{}, "group", n.assigner.shared.opt.Group, "error", err)
 		}
 	}()
 	select {
@@ -130,28 +130,28 @@ func (n *pinner) seeTopics(ctx context.Context, details kadm.TopicDetails) {
 }
 
 func (n *pinner) see(tx *engine.Tx, topic string, now shape) error {
-	if n.opt.route(topic).Start == Latest {
-		if _, err := firstSight(tx, n.opt.Group, topic, now); err != nil {
+	if n.assigner.shared.opt.route(topic).Start == Latest {
+		if _, err := firstSight(tx, n.assigner.shared.opt.Group, topic, now); err != nil {
 			return err
 		}
 	}
-	if !n.opt.Membership.dependsOnShape() {
+	if !n.assigner.shared.opt.Membership.dependsOnShape() {
 		return nil
 	}
-	_, err := lastShape(tx, n.opt.Group, topic, now)
+	_, err := lastShape(tx, n.assigner.shared.opt.Group, topic, now)
 	return err
 }
 
 // repinTopic forgets a topic that was created again, and assigns its partitions anew.
 func (n *pinner) repinTopic(topic string) {
 	lost := make(map[string][]int32)
-	for _, p := range n.parts.all() {
+	for _, p := range n.assigner.parts.all() {
 		if p.pos.Topic == topic {
 			lost[topic] = append(lost[topic], p.pos.Partition)
 		}
 	}
-	n.client.PurgeTopicsFromConsuming(topic)
-	n.revoked(lost)
+	n.assigner.shared.brokers.client.PurgeTopicsFromConsuming(topic)
+	n.assigner.revoked(lost)
 	n.wake()
 }
 

@@ -27,7 +27,7 @@ const wakeEvery = time.Second
 
 // A poller hands fetched records to the partitions, and decides what the client fetches.
 type poller struct {
-	*shared
+	shared   *shared
 	parts    *assignments
 	openings *openings // requests to it
 }
@@ -36,14 +36,14 @@ type poller struct {
 // lets the group rebalance between any two polls: the callbacks drain partitions. It returns an
 // error if the client has ended.
 func (l *poller) pollLoop(ctx context.Context) error {
-	defer l.client.AllowRebalance()
+	defer l.shared.brokers.client.AllowRebalance()
 	woken := time.Now()
 	for ctx.Err() == nil {
 		l.waitForRoom(ctx)
 		until, cancel := l.openings.until(ctx)
-		fetches := l.client.PollFetches(until)
+		fetches := l.shared.brokers.client.PollFetches(until)
 		cancel()
-		l.decompressor.polled()
+		l.shared.decompressor.polled()
 		if fetches.IsClientClosed() {
 			return fmt.Errorf("hapax: the Kafka client has ended: is kgo.WithContext set in Options.Client? %w", kgo.ErrClientClosed)
 		}
@@ -58,9 +58,9 @@ func (l *poller) pollLoop(ctx context.Context) error {
 		l.openPending()
 		if now := time.Now(); now.Sub(woken) >= wakeEvery {
 			woken = now
-			l.client.ResumeFetchPartitions(nil) // resumes none
+			l.shared.brokers.client.ResumeFetchPartitions(nil) // resumes none
 		}
-		l.client.AllowRebalance()
+		l.shared.brokers.client.AllowRebalance()
 	}
 	return nil
 }
@@ -90,18 +90,18 @@ func (l *poller) deliver(ctx context.Context, t *kgo.FetchTopic, f *kgo.FetchPar
 // fetchFailed handles an error of the client: one that the client handles itself is logged, one of
 // the whole consumer ends Run, and any other is passed to the partition, which is paused.
 func (l *poller) fetchFailed(tp topicPartition, err error) {
-	l.m.fetchErrors.WithLabelValues(tp.topic).Inc()
-	log := l.opt.Telemetry.Logger
+	l.shared.m.fetchErrors.WithLabelValues(tp.topic).Inc()
+	log := l.shared.opt.Telemetry.Logger
 	var known *kerr.Error
 	switch {
 	case errors.Is(err, kerr.FencedInstanceID):
-		l.fail(fmt.Errorf("hapax: another consumer runs with the same Options.Membership.InstanceID %q: %w", l.opt.Membership.InstanceID, err))
+		l.shared.fail(fmt.Errorf("hapax: another consumer runs with the same Options.Membership.InstanceID %q: %w", l.shared.opt.Membership.InstanceID, err))
 	case errors.Is(err, kerr.GroupAuthorizationFailed), errors.Is(err, kerr.UnsupportedVersion):
-		l.fail(fmt.Errorf("hapax: the broker refuses this consumer: %w", err))
+		l.shared.fail(fmt.Errorf("hapax: the broker refuses this consumer: %w", err))
 	case errors.As(err, new(*kgo.ErrGroupSession)):
-		l.throttled(log.Warn, "the group session ended and is begun again", topicPartition{}, "group", l.opt.Group, "error", err)
+		l.shared.throttled(log.Warn, "the group session ended and is begun again", topicPartition{}, "group", l.shared.opt.Group, "error", err)
 	case tp.topic == "", errors.As(err, &known) && known.Retriable && !isPositionError(err):
-		l.throttled(log.Warn, "fetching failed; the client tries again", tp, "topic", tp.topic, "partition", tp.partition, "error", err)
+		l.shared.throttled(log.Warn, "fetching failed; the client tries again", tp, "topic", tp.topic, "partition", tp.partition, "error", err)
 	default:
 		l.interrupt(tp, err)
 	}
@@ -114,12 +114,12 @@ func (l *poller) interrupt(tp topicPartition, err error) {
 	for _, p := range l.parts.all() {
 		if p.pos.Topic == tp.topic && (tp.partition < 0 || p.pos.Partition == tp.partition) {
 			found = true
-			l.client.PauseFetchPartitions(p.only())
+			l.shared.brokers.client.PauseFetchPartitions(p.only())
 			p.queue.interrupt(err)
 		}
 	}
 	if !found {
-		l.throttled(l.opt.Telemetry.Logger.Error, "a topic cannot be consumed; the client tries again", tp, "topic", tp.topic, "error", err)
+		l.shared.throttled(l.shared.opt.Telemetry.Logger.Error, "a topic cannot be consumed; the client tries again", tp, "topic", tp.topic, "error", err)
 	}
 }
 
@@ -180,8 +180,8 @@ func crowded(all []*partition, limits capacity) (r crowd) {
 func (l *poller) pause(p *partition, limits capacity) {
 	l.parts.whileAssigned(p, func() {
 		if p.queue.pause(limits) {
-			l.client.PauseFetchPartitions(p.only())
-			l.m.paused.WithLabelValues(p.pos.Topic).Inc()
+			l.shared.brokers.client.PauseFetchPartitions(p.only())
+			l.shared.m.paused.WithLabelValues(p.pos.Topic).Inc()
 		}
 	})
 }

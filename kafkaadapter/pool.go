@@ -58,10 +58,10 @@ func newPool(route *Route, tasks int) *pool {
 func (p *partition) order(w *pool, r *delivery) {
 	var rec *Record
 	if r != nil && w.route.Concurrency.Key != nil && len(r.Event.ID) > 0 {
-		rec = p.hands.give(r)
+		rec = p.handlers.hands.give(r)
 	}
 	if !w.order(r, rec) {
-		p.c.throttled(p.log.Error, "Concurrency.Key panicked; its record is handled alone", p.tp(), "offset", r.Offset)
+		p.c.throttled(p.log.Error, "Concurrency.Key panicked; its record is handled alone", p.tp(), "offset", r.Record.Offset)
 	}
 }
 
@@ -102,7 +102,7 @@ func behind(last map[string]int, name []byte, task int) int {
 
 func (w *pool) key(r *delivery, rec *Record) (key []byte, ok bool) {
 	if w.route.Concurrency.Key == nil {
-		return r.Key, true
+		return r.Record.Key, true
 	}
 	defer func() {
 		if recover() != nil {

@@ -21,15 +21,15 @@ func (r *reading) publish() state {
 	switch {
 	case r.pending == nil:
 		return running
-	case r.route.DeadLetters == nil:
+	case r.partition.route.DeadLetters == nil:
 		return r.stop("dead_letter", fmt.Errorf("%w: an earlier run left a dead letter, and Route.DeadLetters is nil now: set it", ErrDeadLetter))
 	}
-	topic, omit := r.route.DeadLetters.TopicOf(r.pos.Topic), !r.route.DeadLetters.StopTooLarge
-	if err := r.c.publishers[topic].Publish(r.ending, r.pending, omit, r.published); err != nil {
+	topic, omit := r.partition.route.DeadLetters.TopicOf(r.partition.pos.Topic), !r.partition.route.DeadLetters.StopTooLarge
+	if err := r.partition.c.publishers[topic].Publish(r.partition.ending, r.pending, omit, r.published); err != nil {
 		return r.stopForNow("dead_letter", fmt.Errorf("%w: topic %s: %w", ErrDeadLetter, topic, err), publishing)
 	}
-	err := r.engine().Update(r.ctx, func(tx *engine.Tx) error {
-		if err := r.fence.check(tx); err != nil {
+	err := r.partition.engine().Update(r.partition.ctx, func(tx *engine.Tx) error {
+		if err := r.partition.fence.check(tx); err != nil {
 			return err
 		}
 		return r.pending.Delete(tx)
@@ -43,16 +43,16 @@ func (r *reading) publish() state {
 }
 
 func (r *reading) readPending() error {
-	return r.engine().Update(r.ctx, func(tx *engine.Tx) (err error) {
-		r.pending, err = deadletter.Get(tx, letterKey(r.pos))
+	return r.partition.engine().Update(r.partition.ctx, func(tx *engine.Tx) (err error) {
+		r.pending, err = deadletter.Get(tx, letterKey(r.partition.pos))
 		return err
 	}, engine.Retries(100))
 }
 
 // published counts a dead letter that the broker has acknowledged.
 func (r *reading) published(letter *kgo.Record) {
-	r.c.m.letters.WithLabelValues(r.pos.Topic, string(deadletter.ReasonOf(letter))).Inc()
+	r.partition.c.m.letters.WithLabelValues(r.partition.pos.Topic, string(deadletter.ReasonOf(letter))).Inc()
 	if err := deadletter.Incomplete(letter); err != nil {
-		r.log.Warn("a dead letter was too large and was published without its value", "error", err)
+		r.partition.log.Warn("a dead letter was too large and was published without its value", "error", err)
 	}
 }

@@ -18,11 +18,11 @@ const firstWidth = 64
 // A reading is the position of an assignment's goroutine in its partition, with the state that goes
 // with it. Only that goroutine uses it; the state that others use is in the partition.
 type reading struct {
-	*partition
-	ask    requests
-	lane   *engine.LaneMember // its batches take turns with those of partitions that share keys with it
-	issuer deadletter.Issuer  // of the partition's dead letters
-	rules  identify.Rules     // of the route
+	partition *partition
+	ask       requests
+	lane      *engine.LaneMember // its batches take turns with those of partitions that share keys with it
+	issuer    deadletter.Issuer  // of the partition's dead letters
+	rules     identify.Rules     // of the route
 
 	topicID [16]byte
 	next    int64 // the store's offset
@@ -34,7 +34,7 @@ type reading struct {
 	size    batchSize
 	last    error // the error of the last attempt, if this assignment made it
 	blame   *blame
-	lookout
+	lookout lookout
 
 	refused     bool      // the group's commit could not be fetched at the assignment
 	opened      bool      // the client was asked to fetch
@@ -60,7 +60,7 @@ func newReading(p *partition, ask requests) *reading {
 		partition: p, ask: ask, retries: backoff.NewExponentialBackOff(),
 		size: batchSize{n: max(min(firstWidth, most), least), least: least, most: most, aim: opt.Batching.BatchTime},
 	}
-	r.rules = p.hands.rules(p.route.Identify)
+	r.rules = p.handlers.hands.rules(p.route.Identify)
 	r.retries.InitialInterval, r.retries.MaxInterval = opt.Timeouts.Backoff.Min, opt.Timeouts.Backoff.Max
 	if l, _ := p.c.links.get(); l != nil {
 		r.attach(l)
@@ -71,14 +71,14 @@ func newReading(p *partition, ask requests) *reading {
 // heed takes the mark from the group's commit: AtMostOnce handles the records below it without
 // claims.
 func (r *reading) heed(committed *commit) {
-	if !r.route.transactional() && committed != nil {
+	if !r.partition.route.transactional() && committed != nil {
 		r.uncertain = parseOpenMark(committed.metadata).until
 	}
 }
 
 // newResult returns the result of an empty batch.
 func (r *reading) newResult() result {
-	return result{topicID: r.topicID, next: r.next, epoch: r.epoch, claimed: r.backlog.spare}
+	return result{topicID: r.topicID, next: r.next, epoch: r.epoch, claimed: r.partition.backlog.spare}
 }
 
 // requests are the requests of a partition to the loops.
@@ -111,28 +111,28 @@ func (r *reading) blames(rec *kgo.Record) bool { return r.blame != nil && r.blam
 // mayClaim reports whether the store is available, and all records are handled that a batch of
 // unknown outcome may have claimed: a claim would skip them.
 func (r *reading) mayClaim() bool {
-	at, known := r.offsets.position()
-	return !r.c.isAway() && (!known || at.Offset >= r.uncertain)
+	at, known := r.partition.offsets.position()
+	return !r.partition.c.isAway() && (!known || at.Offset >= r.uncertain)
 }
 
 // isOutdated reports whether the partition uses an earlier store than the current one.
 func (r *reading) isOutdated() bool {
-	if r.c.opt.FailOpen == nil && !r.open.Load() {
+	if r.partition.c.opt.FailOpen == nil && !r.partition.open.Load() {
 		return false
 	}
-	l, _ := r.c.links.get()
-	return (r.open.Load() || r.link.Load() != l) && r.mayClaim()
+	l, _ := r.partition.c.links.get()
+	return (r.partition.open.Load() || r.partition.link.Load() != l) && r.mayClaim()
 }
 
 // settle determines the outcome of a batch of unknown outcome once the store is available: the
 // store has the batch's offset if it has its claims.
 func (r *reading) settle() error {
-	if r.c.isAway() {
+	if r.partition.c.isAway() {
 		return nil
 	}
-	l, _ := r.c.links.get()
+	l, _ := r.partition.c.links.get()
 	r.attach(l)
-	o, found, err := l.eng.Offset(r.ending, r.pos)
+	o, found, err := l.eng.Admin().Offset(r.partition.ending, r.partition.pos)
 	switch {
 	case err != nil:
 		return err
@@ -146,17 +146,17 @@ func (r *reading) settle() error {
 
 // attach makes the goroutine use the store of a link.
 func (r *reading) attach(l *link) {
-	if r.link.Load() == l {
+	if r.partition.link.Load() == l {
 		return
 	}
-	r.lane = l.eng.JoinLane(2 * r.c.opt.Batching.BatchTime) // a batch begins no handler after half of it
+	r.lane = l.eng.JoinLane(2 * r.partition.c.opt.Batching.BatchTime) // a batch begins no handler after half of it
 	r.issuer = deadletter.Issuer{
-		Group: r.pos.Group, Scope: r.route.Scope, Store: l.id.UUID, Incarnation: l.id.Incarnation, Secrets: l.secrets, Topics: r.route.Topics,
+		Group: r.partition.pos.Group, Scope: r.partition.route.Scope, Store: l.id.UUID, Incarnation: l.id.Incarnation, Secrets: l.secrets, Topics: r.partition.route.Topics,
 	}
-	if o := r.route.DeadLetters; o != nil {
+	if o := r.partition.route.DeadLetters; o != nil {
 		r.issuer.Options = *o
 	}
-	r.link.Store(l)
+	r.partition.link.Store(l)
 }
 
 func (r *reading) lastError(n uint32) error {
@@ -168,7 +168,7 @@ func (r *reading) lastError(n uint32) error {
 
 // readState is the state in which records are handled.
 func (r *reading) readState() state {
-	if r.open.Load() {
+	if r.partition.open.Load() {
 		return unprotected
 	}
 	return running
@@ -176,5 +176,5 @@ func (r *reading) readState() state {
 
 // inParts reports whether n records are judged in parallel. After an unclean stop n is 1.
 func (r *reading) inParts(n int) bool {
-	return n > 1 && r.route.Concurrency.Handlers > 1 && r.route.transactional()
+	return n > 1 && r.partition.route.Concurrency.Handlers > 1 && r.partition.route.transactional()
 }

@@ -33,7 +33,7 @@ func (r *Record) Decoded() any { return r.decoded }
 // A delivery is a record with its event and verdict, as the adapter sees it. The application
 // reaches none of its memory: see hands.
 type delivery struct {
-	*kgo.Record
+	Record   *kgo.Record
 	Event    engine.Event
 	Verdict  engine.Verdict
 	Attempt  int
@@ -51,8 +51,8 @@ type delivery struct {
 
 // A given is what the application gets of a delivery in one attempt.
 type given struct {
-	Record
-	raw kgo.Record
+	Record Record
+	raw    kgo.Record
 }
 
 // identity is the identity by which the record is judged, without BadTimes; zero if the record has
@@ -70,7 +70,7 @@ type decoded struct {
 
 // A sighting is an identified record that is not judged yet.
 type sighting struct {
-	*delivery  // nil for the records that look omits
+	delivery   *delivery // nil for the records that look omits
 	generation uint64
 	replayed   bool
 	badTimes   int

@@ -237,7 +237,7 @@ func TestRestoredCopyRefusesTheLettersOfTheOriginal(t *testing.T) {
 			r.untilStored(t, 0, 1)
 			m.stop(t)
 			dir := filepath.Join(t.TempDir(), "backup")
-			if err := r.eng.Backup(t.Context(), dir); err != nil {
+			if err := r.eng.Admin().Backup(t.Context(), dir); err != nil {
 				t.Fatal(err)
 			}
 			r.newStore = func(t testing.TB) storage.Store { return inDir(t, dir) }

@@ -249,7 +249,7 @@ func (r *rig) position(partition int32) engine.Position {
 // stored returns the store's offset of a partition, -1 if there is none.
 func (r *rig) stored(t testing.TB, partition int32) int64 {
 	t.Helper()
-	o, found, err := r.eng.Offset(context.Background(), r.position(partition))
+	o, found, err := r.eng.Admin().Offset(context.Background(), r.position(partition))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ type shared struct {
 
 	positions sync.Map // topics whose records were found to have no id, see notePositions
 
-	brokers
+	brokers      brokers
 	decompressor *decompressor // of the client
 	shapes       shapes
 	publishers   map[string]*deadletter.Publisher // by dead-letter topic

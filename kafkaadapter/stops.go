@@ -12,40 +12,40 @@ import (
 
 // isRead records that the partition is read: records came, or there are none to read.
 func (r *reading) isRead() {
-	r.mu.Lock()
-	was := r.stat.stop
-	r.stat.stop, r.stat.nextTry = nil, time.Time{}
-	r.mu.Unlock()
+	r.partition.mu.Lock()
+	was := r.partition.stat.stop
+	r.partition.stat.stop, r.partition.stat.nextTry = nil, time.Time{}
+	r.partition.mu.Unlock()
 	if was != nil {
 		r.lastStop, r.lastStopEnd = was.Reason, time.Now()
-		r.c.throttled(r.log.Info, "partition continues", r.tp(), "reason", was.Reason)
+		r.partition.c.throttled(r.partition.log.Info, "partition continues", r.partition.tp(), "reason", was.Reason)
 	}
 }
 
 // report records why the partition is not read, and logs it if the reason is new. A next try of
 // zero means that there is none in this assignment.
 func (r *reading) report(reason string, err error, nextTry time.Time) {
-	e := &StopError{r.pos.Topic, r.pos.Partition, reason, err}
-	r.mu.Lock()
-	was := r.stat.stop
-	r.stat.stop, r.stat.nextTry = e, nextTry
-	r.mu.Unlock()
+	e := &StopError{r.partition.pos.Topic, r.partition.pos.Partition, reason, err}
+	r.partition.mu.Lock()
+	was := r.partition.stat.stop
+	r.partition.stat.stop, r.partition.stat.nextTry = e, nextTry
+	r.partition.mu.Unlock()
 	// the stop had ended for a moment
 	again := was == nil && r.lastStop == reason && time.Since(r.lastStopEnd) < logEvery
 	if again || was != nil && was.Reason == reason && errors.Is(kindOf(was.Err), kindOf(err)) {
-		r.c.throttled(r.log.Warn, "partition is still stopped", r.tp(), "reason", reason, "error", err)
+		r.partition.c.throttled(r.partition.log.Warn, "partition is still stopped", r.partition.tp(), "reason", reason, "error", err)
 		return
 	}
-	r.c.m.stops.WithLabelValues(r.pos.Topic, reason).Inc()
-	r.log.Error("partition stopped", "reason", reason, "error", err)
-	if r.c.opt.Hooks.OnStop != nil {
-		r.c.opt.Hooks.OnStop(e.copy())
+	r.partition.c.m.stops.WithLabelValues(r.partition.pos.Topic, reason).Inc()
+	r.partition.log.Error("partition stopped", "reason", reason, "error", err)
+	if r.partition.c.opt.Hooks.OnStop != nil {
+		r.partition.c.opt.Hooks.OnStop(e.copy())
 	}
 }
 
 // stop stops the partition for a reason that lasts for the assignment, unless AdoptOffset ends it.
 func (r *reading) stop(reason string, err error) state {
-	r.fence.endAttempt(r.ctx)
+	r.partition.fence.endAttempt(r.partition.ctx)
 	r.retry = ended
 	r.report(reason, err, time.Time{})
 	return stopped
@@ -54,10 +54,10 @@ func (r *reading) stop(reason string, err error) state {
 // stopForNow stops the partition for a transient reason: the next try begins in the state retry,
 // after a backoff.
 func (r *reading) stopForNow(reason string, err error, retry state) state {
-	if r.isEnding() {
+	if r.partition.isEnding() {
 		return ended
 	}
-	r.fence.endAttempt(r.ctx)
+	r.partition.fence.endAttempt(r.partition.ctx)
 	pause := r.retries.NextBackOff()
 	r.retry, r.retryIn = retry, pause
 	r.report(reason, err, time.Now().Add(pause))
@@ -66,8 +66,8 @@ func (r *reading) stopForNow(reason string, err error, retry state) state {
 
 // stopBefore stops the partition for the assignment before a record that it cannot pass.
 func (r *reading) stopBefore(reason string, err error) state {
-	r.all.pause(r.partition)
-	r.queue.close()
+	r.partition.all.pause(r.partition)
+	r.partition.queue.close()
 	return r.stop(reason, err)
 }
 
@@ -75,10 +75,10 @@ func (r *reading) stopBefore(reason string, err error) state {
 // fix.
 func (r *reading) failed(err error) state {
 	switch {
-	case r.ctx.Err() != nil:
+	case r.partition.ctx.Err() != nil:
 	case errors.Is(err, ErrFenced):
-		r.c.m.fenced.WithLabelValues(r.pos.Topic).Inc()
-		r.log.Warn("a batch was dropped: the partition has another owner by now")
+		r.partition.c.m.fenced.WithLabelValues(r.partition.pos.Topic).Inc()
+		r.partition.log.Warn("a batch was dropped: the partition has another owner by now")
 		return r.fencedOff(err)
 	case isEnd(err):
 	case errors.Is(err, identify.ErrNoTopicID):
@@ -87,10 +87,10 @@ func (r *reading) failed(err error) state {
 		return r.stopBefore("mismatch", err)
 	case errors.Is(err, deadletter.ErrTooLarge):
 		return r.stopBefore("dead_letter", err)
-	case r.c.goesOn(r.link.Load(), err):
+	case r.partition.c.goesOn(r.partition.link.Load(), err):
 		return failingOpen
 	default:
-		r.c.fail(err)
+		r.partition.c.fail(err)
 	}
 	return ended
 }
@@ -101,21 +101,21 @@ func (r *reading) failed(err error) state {
 // partition over again. Between two pinned consumers there is no arbiter, and the later owner keeps
 // the partition.
 func (r *reading) fencedOff(err error) state {
-	if r.c.opt.Membership.isPinned() {
-		r.offsets.fence()
+	if r.partition.c.opt.Membership.isPinned() {
+		r.partition.offsets.fence()
 	}
 	switch {
-	case r.isEnding() || !r.all.isAssigned(r.partition):
+	case r.partition.isEnding() || !r.partition.all.isAssigned(r.partition):
 		return ended
-	case r.c.opt.Membership.isPinned():
+	case r.partition.c.opt.Membership.isPinned():
 		r.report("fenced", err, time.Time{})
 		return ended
 	}
-	r.all.pause(r.partition)
-	r.queue.close()
-	r.fence.marked.Store(false)
+	r.partition.all.pause(r.partition)
+	r.partition.queue.close()
+	r.partition.fence.marked.Store(false)
 	r.taken, r.pending = nil, nil // the other owner may have changed the store
-	heartbeat, _ := r.c.client.OptValue(kgo.HeartbeatInterval).(time.Duration)
+	heartbeat, _ := r.partition.c.brokers.client.OptValue(kgo.HeartbeatInterval).(time.Duration)
 	r.retry, r.retryIn = lookingUp, max(heartbeat, r.retries.NextBackOff())
 	r.report("fenced", err, time.Now().Add(r.retryIn))
 	return stopped

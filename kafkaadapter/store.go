@@ -18,8 +18,8 @@ import (
 // A binder links the consumer to its store, at the start and, with Options.FailOpen, after the
 // store has failed.
 type binder struct {
-	*shared
-	parts *assignments
+	shared *shared
+	parts  *assignments
 
 	disown func() // ends the ownership in the last engine; nil before the first
 }
@@ -29,7 +29,7 @@ func (b *binder) own(eng *engine.Engine) {
 	b.release()
 	b.disown = eng.Own(engine.Ownership{
 		Owner: keyspace.Kafka,
-		Group: b.opt.Group,
+		Group: b.shared.opt.Group,
 		OwnsHold: func(name string) bool {
 			return slices.ContainsFunc(b.parts.all(), func(p *partition) bool { return p.hold.name == name })
 		},
@@ -46,14 +46,14 @@ func (b *binder) release() {
 
 // connect links the consumer to its store before it reads anything.
 func (b *binder) connect(ctx context.Context) error {
-	l, _ := b.links.get()
+	l, _ := b.shared.links.get()
 	var eng *engine.Engine
 	var err error
 	if l != nil {
 		eng = l.eng
 	} else if eng, err = b.callFailOpen(ctx); err != nil {
 		if ctx.Err() == nil {
-			b.loseStore(nil, err)
+			b.shared.loseStore(nil, err)
 		}
 		return ctx.Err()
 	}
@@ -61,9 +61,9 @@ func (b *binder) connect(ctx context.Context) error {
 	switch {
 	case err == nil:
 		b.own(eng)
-		b.links.set(next)
+		b.shared.links.set(next)
 		return nil
-	case ctx.Err() == nil && b.goesOn(l, err):
+	case ctx.Err() == nil && b.shared.goesOn(l, err):
 		return nil
 	}
 	return err
@@ -96,7 +96,7 @@ func (b *binder) callFailOpen(ctx context.Context) (*engine.Engine, error) {
 	}
 	opened := make(chan result, 1)
 	go func() {
-		eng, err := b.opt.FailOpen(ctx)
+		eng, err := b.shared.opt.FailOpen(ctx)
 		if err == nil && eng == nil {
 			err = fmt.Errorf("%w: Options.FailOpen returned neither an engine nor an error", ErrOption)
 		}
@@ -113,15 +113,15 @@ func (b *binder) callFailOpen(ctx context.Context) (*engine.Engine, error) {
 // reopenLoop opens the store again after it has failed.
 func (b *binder) reopenLoop(ctx context.Context) {
 	pauses := backoff.NewExponentialBackOff()
-	pauses.InitialInterval, pauses.MaxInterval = b.opt.Timeouts.Backoff.Min, b.opt.Timeouts.Backoff.Max
+	pauses.InitialInterval, pauses.MaxInterval = b.shared.opt.Timeouts.Backoff.Min, b.shared.opt.Timeouts.Backoff.Max
 	var opened time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-b.links.failed:
+		case <-b.shared.links.failed:
 		}
-		if time.Since(opened) > b.opt.Timeouts.Backoff.Max { // a store that fails as soon as it is open is not opened without a pause
+		if time.Since(opened) > b.shared.opt.Timeouts.Backoff.Max { // a store that fails as soon as it is open is not opened without a pause
 			pauses.Reset()
 		}
 		for done := false; !done; {
@@ -146,16 +146,16 @@ func (b *binder) reopen(ctx context.Context) (done bool) {
 	case ctx.Err() != nil:
 		return true
 	case errors.Is(err, ErrScopeShared), errors.Is(err, ErrPinnedChanged): // it is a different store
-		b.fail(err)
+		b.shared.fail(err)
 		return true
 	case err != nil:
-		b.throttled(b.opt.Telemetry.Logger.Error, "the store cannot be opened; records are handled without claims, and it is tried again",
-			topicPartition{}, "group", b.opt.Group, "error", err)
+		b.shared.throttled(b.shared.opt.Telemetry.Logger.Error, "the store cannot be opened; records are handled without claims, and it is tried again",
+			topicPartition{}, "group", b.shared.opt.Group, "error", err)
 		return false
 	}
 	b.own(eng)
-	b.links.set(l)
-	b.opt.Telemetry.Logger.Info("the store is open again: records are claimed", "group", b.opt.Group)
+	b.shared.links.set(l)
+	b.shared.opt.Telemetry.Logger.Info("the store is open again: records are claimed", "group", b.shared.opt.Group)
 	for _, p := range b.parts.all() {
 		p.queue.nudge()
 	}
@@ -173,8 +173,8 @@ func (b *binder) bind(ctx context.Context, eng *engine.Engine) (*link, error) {
 		if err := b.bindPinned(tx); err != nil {
 			return err
 		}
-		for i := range b.opt.Routes {
-			if err := b.bindScope(tx, &b.opt.Routes[i]); err != nil {
+		for i := range b.shared.opt.Routes {
+			if err := b.bindScope(tx, &b.shared.opt.Routes[i]); err != nil {
 				return err
 			}
 		}
@@ -193,8 +193,8 @@ func (b *binder) bindScope(tx *engine.Tx, r *Route) error {
 	case err != nil:
 		return err
 	case !found:
-		return own(tx).Put(key, []byte(b.opt.Group))
-	case string(group) != b.opt.Group && !r.SharedScope:
+		return own(tx).Put(key, []byte(b.shared.opt.Group))
+	case string(group) != b.shared.opt.Group && !r.SharedScope:
 		return fmt.Errorf("%w: scope %q belongs to group %q", ErrScopeShared, r.Scope, group)
 	}
 	return nil
@@ -202,14 +202,14 @@ func (b *binder) bindScope(tx *engine.Tx, r *Route) error {
 
 // bindPinned makes sure that the store is used with the same part of the partitions as before.
 func (b *binder) bindPinned(tx *engine.Tx) error {
-	key := appendText(append([]byte(KeyPrefix), keyPinned), b.opt.Group)
+	key := appendText(append([]byte(KeyPrefix), keyPinned), b.shared.opt.Group)
 	old, found, err := tx.Get(key)
 	if err != nil {
 		return err
 	}
-	now := b.opt.Membership.Pinned
+	now := b.shared.opt.Membership.Pinned
 	if !found {
-		if !b.opt.Membership.isPinned() {
+		if !b.shared.opt.Membership.isPinned() {
 			return nil
 		}
 		return own(tx).Put(key, now.encode())

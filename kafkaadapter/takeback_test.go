@@ -142,14 +142,14 @@ func TestKafkaIsNotAheadBeforeTheFirstHandler(t *testing.T) {
 	for offset, id := range []string{"", "a", "b"} {
 		if rec := r.event(0, id); id != "" {
 			rec.Offset, rec.Timestamp = int64(offset), time.Now()
-			p.taken = append(p.taken, rec)
+			p.reading.taken = append(p.reading.taken, rec)
 		}
 	}
 	b, err := p.commitBatch(2)
-	if err != nil || len(b.claimed) != 2 || r.stored(t, 0) != 3 {
-		t.Fatalf("%d of 2 are claimed, the store is at %d, %v", len(b.claimed), r.stored(t, 0), err)
+	if err != nil || len(b.result.claimed) != 2 || r.stored(t, 0) != 3 {
+		t.Fatalf("%d of 2 are claimed, the store is at %d, %v", len(b.result.claimed), r.stored(t, 0), err)
 	}
-	if next := p.offsets.next(); next != 1 {
+	if next := p.partition.offsets.next(); next != 1 {
 		t.Errorf("Kafka may have %d", next)
 	}
 }
@@ -378,28 +378,28 @@ func TestNextBatchUsesTheMemoryOfADoneBatchOnly(t *testing.T) {
 	p := r.detachedWith(t, r.noting())
 	commit := func(id string) *batch {
 		rec := r.event(0, id)
-		rec.Offset, rec.Timestamp = p.next, time.Now()
-		p.taken = append(p.taken[:0], rec)
+		rec.Offset, rec.Timestamp = p.reading.next, time.Now()
+		p.reading.taken = append(p.reading.taken[:0], rec)
 		b, err := p.commitBatch(1)
-		if err != nil || len(b.claimed) != 1 {
-			t.Fatalf("%d of 1 is claimed, %v", len(b.claimed), err)
+		if err != nil || len(b.result.claimed) != 1 {
+			t.Fatalf("%d of 1 is claimed, %v", len(b.result.claimed), err)
 		}
 		return b
 	}
 	done := commit("a")
-	memory := &done.claimed[0]
-	if !p.handleClaimed(done) || memory.delivery != nil {
+	memory := &done.result.claimed[0]
+	if !p.partition.handleClaimed(done) || memory.delivery != nil {
 		t.Errorf("a record that was handled is kept: %v", memory.delivery)
 	}
 	cut := commit("b")
-	if &cut.claimed[0] != memory {
+	if &cut.result.claimed[0] != memory {
 		t.Error("the second batch has memory of its own")
 	}
-	p.backlog.fill(&cut.result)
-	_, rest := p.backlog.cut()
-	p.giveBack() // as at the end of its handlers
+	p.partition.backlog.fill(&cut.result)
+	_, rest := p.partition.backlog.cut()
+	p.partition.giveBack() // as at the end of its handlers
 	commit("c")
-	if len(rest) != 1 || string(rest[0].Event.ID) != "b" {
+	if len(rest) != 1 || string(rest[0].delivery.Event.ID) != "b" {
 		t.Errorf("the record to withdraw was replaced: %v", rest)
 	}
 }
@@ -410,22 +410,22 @@ func TestPartitionThatIsCutOffTakesNoOtherRecords(t *testing.T) {
 	r := newRig(t, 1)
 	var p *worker
 	p = r.detachedWith(t, AtMostOnce{Handle: func(context.Context, *Record) error {
-		if _, rest := p.backlog.cut(); len(rest) != 1 {
+		if _, rest := p.partition.backlog.cut(); len(rest) != 1 {
 			t.Errorf("%d claims are left", len(rest))
 		}
-		go p.cancel(ErrFenced)
+		go p.partition.cancel(ErrFenced)
 		return nil
 	}})
 	for i, id := range []string{"a", "b"} {
 		rec := r.event(0, id)
-		rec.Offset, rec.Timestamp = p.next+int64(i), time.Now()
-		p.taken = append(p.taken, rec)
+		rec.Offset, rec.Timestamp = p.reading.next+int64(i), time.Now()
+		p.reading.taken = append(p.reading.taken, rec)
 	}
 	b, err := p.commitBatch(2)
-	if err != nil || len(b.claimed) != 2 {
-		t.Fatalf("%d of 2 are claimed, %v", len(b.claimed), err)
+	if err != nil || len(b.result.claimed) != 2 {
+		t.Fatalf("%d of 2 are claimed, %v", len(b.result.claimed), err)
 	}
-	if p.handleClaimed(b) {
+	if p.partition.handleClaimed(b) {
 		t.Error("the partition goes on")
 	}
 }

@@ -14,8 +14,8 @@ func (f *finder) takeOver() state {
 	v := f.view
 	seen := v.store
 	var b beginning
-	err := f.engine().Update(f.ctx, func(tx *engine.Tx) (err error) {
-		if f.ctx.Err() != nil {
+	err := f.partition.engine().Update(f.partition.ctx, func(tx *engine.Tx) (err error) {
+		if f.partition.ctx.Err() != nil {
 			return ErrFenced
 		}
 		b, err = f.own(tx, v, seen)
@@ -25,29 +25,29 @@ func (f *finder) takeOver() state {
 	case errors.Is(err, errMoved):
 		return lookingUp
 	case errors.As(err, new(*PositionError)):
-		s := f.stop("position", err)
+		s := f.reading.stop("position", err)
 		f.endAdoption(err)
 		return s
 	case err != nil:
-		return f.failed(err)
+		return f.reading.failed(err)
 	}
 	switch {
 	case errors.Is(b.kind, errRanOpen):
-		f.log.Warn("records were handled without claims while the store was unavailable: reading continues after them", "offset", b.offset)
+		f.partition.log.Warn("records were handled without claims while the store was unavailable: reading continues after them", "offset", b.offset)
 	case b.kind != nil:
 		args := []any{"why", b.kind, "policy", b.way.String(), "offset", b.offset, "error", v.refuse(b.kind)}
-		if f.adopting != nil {
-			args = append(args, "adopted", f.adopting.reason)
+		if f.reading.adopting != nil {
+			args = append(args, "adopted", f.reading.adopting.reason)
 		}
-		f.log.Warn("store and Kafka disagree on an offset; the recovery policy is applied", args...)
+		f.partition.log.Warn("store and Kafka disagree on an offset; the recovery policy is applied", args...)
 	}
-	f.fence.marked.Store(false)
-	f.fence.taken, f.cause = true, nil
-	f.offsets.begin(b, f.epoch, f.link.Load().self)
-	f.opened = true
-	f.ask.openings.ask(f.partition, opening{b.offset, v.topicID})
-	if was := f.status().stop; was != nil && kindOf(was) != nil {
-		f.isRead() // nothing is left to adopt
+	f.partition.fence.marked.Store(false)
+	f.partition.fence.taken, f.reading.cause = true, nil
+	f.partition.offsets.begin(b, f.reading.epoch, f.partition.link.Load().self)
+	f.reading.opened = true
+	f.reading.ask.openings.ask(f.partition, opening{b.offset, v.topicID})
+	if was := f.partition.status().stop; was != nil && kindOf(was) != nil {
+		f.reading.isRead() // nothing is left to adopt
 	}
 	f.endAdoption(nil)
 	return signing
@@ -60,7 +60,7 @@ var errMoved = errors.New("hapax: the store's offset was moved after the look-up
 // own does the work of takeOver inside a transaction. The look-up has seen the given offset in the
 // store, nil if there was none.
 func (f *finder) own(tx *engine.Tx, v *view, seen *engine.Offset) (b beginning, err error) {
-	o, found, err := tx.Offset(f.pos)
+	o, found, err := tx.Offset(f.partition.pos)
 	if err != nil {
 		return b, err
 	}
@@ -81,8 +81,8 @@ func (f *finder) own(tx *engine.Tx, v *view, seen *engine.Offset) (b beginning, 
 	case err != nil:
 		return b, err
 	}
-	if atEnd && f.latest != nil { // the goroutine has waited for the store
-		b.offset = max(v.start, min(b.offset, *f.latest))
+	if atEnd && f.reading.latest != nil { // the goroutine has waited for the store
+		b.offset = max(v.start, min(b.offset, *f.reading.latest))
 	}
 	if err := f.adopted(tx, v, b); err != nil {
 		return b, err
@@ -92,12 +92,12 @@ func (f *finder) own(tx *engine.Tx, v *view, seen *engine.Offset) (b beginning, 
 
 // occupy makes this assignment the owner at b.
 func (f *finder) occupy(tx *engine.Tx, v *view, b beginning) (err error) {
-	if err := f.fence.take(tx, min(firstWidth, f.c.opt.Batching.MaxBatch)); err != nil {
+	if err := f.partition.fence.take(tx, min(firstWidth, f.partition.c.opt.Batching.MaxBatch)); err != nil {
 		return err
 	}
-	f.topicID, f.next, f.epoch = v.topicID, b.offset, b.epoch
+	f.reading.topicID, f.reading.next, f.reading.epoch = v.topicID, b.offset, b.epoch
 	if v.store != nil && v.store.Next == b.offset && v.store.TopicID == v.topicID {
-		if err := f.fence.readTries(tx); err != nil {
+		if err := f.partition.fence.readTries(tx); err != nil {
 			return err
 		}
 		if v.store.LeaderEpoch != b.epoch {
@@ -105,20 +105,20 @@ func (f *finder) occupy(tx *engine.Tx, v *view, b beginning) (err error) {
 				return err
 			}
 		}
-		return f.hold.begin(tx, f.engine(), true)
+		return f.partition.hold.begin(tx, f.partition.engine(), true)
 	}
 	if err := f.putOffset(tx); err != nil {
 		return err
 	}
-	f.fence.tries = attempts{} // the stored attempts were at another record
-	if err := f.fence.putTries(tx, f.fence.tries); err != nil {
+	f.partition.fence.tries = attempts{} // the stored attempts were at another record
+	if err := f.partition.fence.putTries(tx, f.partition.fence.tries); err != nil {
 		return err
 	}
-	return f.hold.begin(tx, f.engine(), false)
+	return f.partition.hold.begin(tx, f.partition.engine(), false)
 }
 
 func (f *finder) putOffset(tx *engine.Tx) error {
-	return as(tx).SetOffset(f.pos, engine.Offset{Next: f.next, LeaderEpoch: f.epoch, TopicID: f.topicID})
+	return as(tx).SetOffset(f.partition.pos, engine.Offset{Next: f.reading.next, LeaderEpoch: f.reading.epoch, TopicID: f.reading.topicID})
 }
 
 // startsAtEnd reports whether a partition without an offset is read from its end. Latest applies to
@@ -126,11 +126,11 @@ func (f *finder) putOffset(tx *engine.Tx) error {
 // later, or one of a topic that was created again, is read from its beginning. The store keeps the
 // number of partitions at that time.
 func (f *finder) startsAtEnd(tx *engine.Tx, v *view) (bool, error) {
-	if f.route.Start != Latest || v.store != nil || v.committed != nil {
+	if f.partition.route.Start != Latest || v.store != nil || v.committed != nil {
 		return false, nil
 	}
-	first, err := firstSight(tx, f.pos.Group, f.pos.Topic, shape{v.topicID, uint32(v.partitions)})
-	return first.topicID == v.topicID && uint32(f.pos.Partition) < first.partitions, err
+	first, err := firstSight(tx, f.partition.pos.Group, f.partition.pos.Topic, shape{v.topicID, uint32(v.partitions)})
+	return first.topicID == v.topicID && uint32(f.partition.pos.Partition) < first.partitions, err
 }
 
 // firstSight returns the shape of a topic when the group was first assigned one of its partitions
@@ -151,23 +151,23 @@ func firstSight(tx *engine.Tx, group, topic string, now shape) (shape, error) {
 // checkShape completes where a partition is read: not at all if the topic of a pinned consumer has
 // another number of partitions than before.
 func (f *finder) checkShape(tx *engine.Tx, v *view, b beginning) (beginning, error) {
-	if !f.c.opt.Membership.dependsOnShape() {
+	if !f.partition.c.opt.Membership.dependsOnShape() {
 		return b, nil
 	}
 	now := shape{v.topicID, uint32(v.partitions)}
-	before, err := lastShape(tx, f.pos.Group, f.pos.Topic, now)
+	before, err := lastShape(tx, f.partition.pos.Group, f.partition.pos.Topic, now)
 	switch {
 	case err != nil:
 		return b, err
 	case now.follows(before) && now.topicID == before.topicID:
-		f.shape.Store(&before)
+		f.partition.shape.Store(&before)
 		return b, nil
 	case now.follows(before):
 	case f.recovery().PartitionsChanged != TrustStore:
-		return b, fmt.Errorf("%w (topic %s had %d partitions and has %d)", v.refuse(ErrPartitionsChanged), f.pos.Topic, before.partitions, now.partitions)
+		return b, fmt.Errorf("%w (topic %s had %d partitions and has %d)", v.refuse(ErrPartitionsChanged), f.partition.pos.Topic, before.partitions, now.partitions)
 	case b.kind == nil:
 		b.kind, b.way = ErrPartitionsChanged, TrustStore
 	}
-	f.shape.Store(&now)
-	return b, own(tx).Put(shapeKey(f.pos.Group, f.pos.Topic), now.encode())
+	f.partition.shape.Store(&now)
+	return b, own(tx).Put(shapeKey(f.partition.pos.Group, f.partition.pos.Topic), now.encode())
 }

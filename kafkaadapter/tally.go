@@ -26,8 +26,8 @@ var rejectReasons = [...]deadletter.Reason{deadletter.Undecodable, deadletter.To
 // identified counts by which rules a completed record was identified.
 func (t *tally) identified(s *sighting) {
 	if s.delivery != nil && s.err == nil {
-		t.idRules[s.idRule]++
-		t.timeRules[s.timeRule]++
+		t.idRules[s.delivery.idRule]++
+		t.timeRules[s.delivery.timeRule]++
 		t.badTimes += uint32(s.badTimes)
 	}
 	for i, reason := range deadletter.Refusals {

@@ -88,15 +88,15 @@ func TestAtMostOnceHandlersContinueTheTrace(t *testing.T) {
 			traces <- trace.SpanContextFromContext(ctx).TraceID().String()
 			return nil
 		}})
-		p.route.Concurrency.Handlers = handlers
+		p.partition.route.Concurrency.Handlers = handlers
 		for i, id := range []string{"a", "b"} {
 			rec := r.event(0, id)
-			rec.Offset, rec.Timestamp = p.next+int64(i), time.Now()
+			rec.Offset, rec.Timestamp = p.reading.next+int64(i), time.Now()
 			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: "traceparent", Value: []byte(aTraceparent)})
-			p.taken = append(p.taken, rec)
+			p.reading.taken = append(p.reading.taken, rec)
 		}
 		b, err := p.commitBatch(2)
-		if err != nil || !p.handleClaimed(b) {
+		if err != nil || !p.partition.handleClaimed(b) {
 			t.Fatal(err)
 		}
 		for range 2 {

@@ -27,13 +27,13 @@ func (c *shared) wakeLoop(ctx context.Context, parts *assignments) {
 func (r *reading) waitStopped() state {
 	if r.retry == ended {
 		select {
-		case <-r.ending.Done():
+		case <-r.partition.ending.Done():
 			return ended
-		case r.adopting = <-r.adoptions:
+		case r.adopting = <-r.partition.adoptions:
 			return lookingUp
 		}
 	}
-	if !r.wait(r.retryIn) {
+	if !r.partition.wait(r.retryIn) {
 		return ended
 	}
 	return r.retry
@@ -43,11 +43,11 @@ func (r *reading) waitStopped() state {
 // partition is not read only because it is paused.
 func (r *reading) waitPaused() state {
 	r.isRead()
-	for r.isPaused() {
+	for r.partition.isPaused() {
 		select {
-		case <-r.ending.Done():
+		case <-r.partition.ending.Done():
 			return ended
-		case <-r.queue.wake:
+		case <-r.partition.queue.wake:
 		}
 	}
 	return r.readState()
@@ -56,8 +56,8 @@ func (r *reading) waitPaused() state {
 // unanswered reports whether the partition waits for the broker: the broker has records that it
 // does not send, or has not reported the end of the log for long.
 func (r *reading) unanswered() bool {
-	told := time.Since(time.Unix(0, r.ends.stableAt.Load()))
-	return r.ends.stable.Load() > r.next || told > max(r.c.opt.Timeouts.Silence, 2*r.c.opt.Telemetry.LagInterval)
+	told := time.Since(time.Unix(0, r.partition.ends.stableAt.Load()))
+	return r.partition.ends.stable.Load() > r.next || told > max(r.partition.c.opt.Timeouts.Silence, 2*r.partition.c.opt.Telemetry.LagInterval)
 }
 
 // isSilent reports whether an idle partition has waited for the broker for longer than
@@ -69,17 +69,17 @@ func (r *reading) isSilent() bool {
 	case r.waitsSince.IsZero():
 		r.waitsSince = time.Now()
 	}
-	return !r.waitsSince.IsZero() && time.Since(r.waitsSince) > r.c.opt.Timeouts.Silence
+	return !r.waitsSince.IsZero() && time.Since(r.waitsSince) > r.partition.c.opt.Timeouts.Silence
 }
 
 // listen reports a silent partition, and waits for the broker. The client continues fetching.
 func (r *reading) listen() state {
-	r.report("silent", fmt.Errorf("%w: offset %d, last stable offset %d", ErrSilent, r.next, r.ends.stable.Load()), time.Time{})
-	for r.queue.isIdle() && r.unanswered() {
+	r.report("silent", fmt.Errorf("%w: offset %d, last stable offset %d", ErrSilent, r.next, r.partition.ends.stable.Load()), time.Time{})
+	for r.partition.queue.isIdle() && r.unanswered() {
 		select {
-		case <-r.ending.Done():
+		case <-r.partition.ending.Done():
 			return ended
-		case <-r.queue.wake:
+		case <-r.partition.queue.wake:
 		}
 	}
 	r.waitsSince = time.Time{}

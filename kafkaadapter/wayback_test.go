@@ -20,11 +20,11 @@ func (r *rig) takenOver(t *testing.T, v *view, b beginning) *worker {
 		v.committed.metadata = authorOf(r.eng.Identity()).metadata()
 	}
 	p := c.assign.newWorker(topicPartition{r.topic, 0}, v.committed, 0)
-	t.Cleanup(func() { p.cancel(nil) })
-	if err := r.eng.Update(context.Background(), func(tx *engine.Tx) error { return p.occupy(tx, v, b) }); err != nil {
+	t.Cleanup(func() { p.partition.cancel(nil) })
+	if err := r.eng.Update(context.Background(), func(tx *engine.Tx) error { return p.finder.occupy(tx, v, b) }); err != nil {
 		t.Fatal(err)
 	}
-	p.offsets.begin(b, -1, authorOf(r.eng.Identity()).metadata())
+	p.partition.offsets.begin(b, -1, authorOf(r.eng.Identity()).metadata())
 	return p
 }
 
@@ -52,13 +52,13 @@ func TestSettingTheOffsetBackResetsTheState(t *testing.T) {
 	r.leave(t, attempts{offset: 0, n: 2}, recent)
 	before := &view{store: &engine.Offset{Next: 100, LeaderEpoch: -1}, committed: &commit{offset: 100}, end: 10}
 	p := r.takenOver(t, before, beginning{offset: 0, epoch: -1, way: StartOver, kind: ErrAboveLog})
-	if p.fence.tries != (attempts{}) || r.attemptsAt(t, 0) != (attempts{}) {
-		t.Errorf("%+v: attempts at a record of the earlier log", p.fence.tries)
+	if p.partition.fence.tries != (attempts{}) || r.attemptsAt(t, 0) != (attempts{}) {
+		t.Errorf("%+v: attempts at a record of the earlier log", p.partition.fence.tries)
 	}
-	if at := p.hold.get(); !at.Before(recent) {
+	if at := p.partition.hold.get(); !at.Before(recent) {
 		t.Errorf("weeks before %v may be dropped, although their records are read again", at)
 	}
-	if p.offsets.isSigned() {
+	if p.partition.offsets.isSigned() {
 		t.Error("Kafka's commit is ahead of the store, and events are handled before it is moved: the next start would consider the store to have lost its end")
 	}
 }
@@ -69,7 +69,7 @@ func TestContinuedAssignmentKeepsAttemptsAndHold(t *testing.T) {
 	r.leave(t, attempts{offset: 100, n: 2}, recent)
 	v := &view{store: &engine.Offset{Next: 100, LeaderEpoch: -1}, committed: &commit{offset: 90}, end: 200}
 	p := r.takenOver(t, v, beginning{offset: 100, epoch: -1})
-	if p.fence.tries != (attempts{100, 2}) || !p.hold.get().Equal(recent) || !p.offsets.isSigned() {
-		t.Errorf("attempts %+v, hold %v, signed %v", p.fence.tries, p.hold.get(), p.offsets.isSigned())
+	if p.partition.fence.tries != (attempts{100, 2}) || !p.partition.hold.get().Equal(recent) || !p.partition.offsets.isSigned() {
+		t.Errorf("attempts %+v, hold %v, signed %v", p.partition.fence.tries, p.partition.hold.get(), p.partition.offsets.isSigned())
 	}
 }

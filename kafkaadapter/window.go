@@ -25,7 +25,7 @@ func judged(ev engine.Event, isClaimed bool) engine.Event {
 }
 
 // isClaimed reports whether a record is the replay of a dead letter that has a claim.
-func isClaimed(r *deadletter.Replay) bool { return r != nil && r.Claimed }
+func isClaimed(r *deadletter.Replay) bool { return r != nil && r.Sealed.Claimed }
 
 // lettered returns the identity of a dead letter whose claim has the given record.
 func lettered(id identify.Identity, claim *engine.Record) identify.Identity {

@@ -71,7 +71,7 @@ func TestWindowBeyondTheRetentionEndsRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.opt.Routes[0].Window = 29 * 24 * time.Hour
+	c.shared.opt.Routes[0].Window = 29 * 24 * time.Hour
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if err := c.Run(ctx); err == nil || !strings.Contains(err.Error(), "retention") {
@@ -182,7 +182,7 @@ func TestHoldKeepsTheClaimsOfAWindow(t *testing.T) {
 	run(0, 2)
 	send("a", -day)
 	ahead.Store(int64(20 * 7 * day))
-	if _, err := r.eng.DropAllExpired(t.Context()); err != nil {
+	if _, err := r.eng.Retention().DropAllExpired(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	run(20*7*day, 3)

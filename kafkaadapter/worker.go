@@ -15,9 +15,10 @@ import (
 // A worker is the goroutine of an assignment: it goes through the states, and handles the records
 // in order.
 type worker struct {
-	*reading
-	finder
-	buf []*kgo.Record // the memory of taken
+	partition *partition
+	reading   *reading
+	finder    finder
+	buf       []*kgo.Record // the memory of taken
 	// records to commit one by one, because a batch of them failed and one of them is the cause
 	alone  int
 	survey survey // of the log, for gaps between offsets
@@ -34,14 +35,14 @@ func newWorker(p *partition, ask requests, committed *commit) *worker {
 	if r.heed(committed); committed != nil && committed.offset < r.uncertain {
 		p.fetchAt = min(p.fetchAt, committed.offset)
 	}
-	return &worker{reading: r, finder: finder{reading: r}}
+	return &worker{partition: p, reading: r, finder: finder{partition: p, reading: r}}
 }
 
 // run handles records until the state changes.
 func (w *worker) run() state {
 	next := running
 	for next == running {
-		if len(w.taken) == 0 {
+		if len(w.reading.taken) == 0 {
 			next = w.take()
 		}
 		if next == running {
@@ -51,8 +52,8 @@ func (w *worker) run() state {
 	if next == ended { // the fence is left, or the attempt was cut off
 		return ended
 	}
-	if err := w.fence.unmark(w.ctx); err != nil {
-		return w.failed(err)
+	if err := w.partition.fence.unmark(w.partition.ctx); err != nil {
+		return w.reading.failed(err)
 	}
 	return next
 }
@@ -60,10 +61,10 @@ func (w *worker) run() state {
 // rest waits before the next batch. The partition only waits: a process that dies meanwhile has made
 // no attempt at the next record.
 func (w *worker) rest(d time.Duration) state {
-	if err := w.fence.unmark(w.ctx); err != nil {
-		return w.failed(err)
+	if err := w.partition.fence.unmark(w.partition.ctx); err != nil {
+		return w.reading.failed(err)
 	}
-	if !w.wait(d) {
+	if !w.partition.wait(d) {
 		return ended
 	}
 	return running
@@ -71,43 +72,43 @@ func (w *worker) rest(d time.Duration) state {
 
 // take waits for records.
 func (w *worker) take() state {
-	w.recycleAll()
-	w.hands.end()
-	for !w.isEnding() {
+	w.reading.lookout.recycleAll()
+	w.partition.handlers.hands.end()
+	for !w.partition.isEnding() {
 		switch {
-		case w.isPaused():
+		case w.partition.isPaused():
 			return paused
-		case w.isOutdated(), w.large != nil: // the client has stopped before the batch
+		case w.reading.isOutdated(), w.reading.large != nil: // the client has stopped before the batch
 			return lookingUp
 		}
-		recs, resume, fault := w.queue.pop(w.buf[:0], min(w.size.n, int(w.fence.width)), w.all.limits())
+		recs, resume, fault := w.partition.queue.pop(w.buf[:0], min(w.reading.size.n, int(w.partition.fence.width)), w.partition.all.limits())
 		if w.buf = recs; len(recs) > 0 {
-			w.hands.begin(w.queue.poppedBytes())
+			w.partition.handlers.hands.begin(w.partition.queue.poppedBytes())
 		}
 		if resume {
-			w.all.resume(w.partition)
+			w.partition.all.resume(w.partition)
 		}
 		switch {
 		case len(recs) > 0:
 			if next := w.check(recs); next != running {
 				return next
 			}
-			w.taken, w.delays, w.waitsSince = recs, newDelays(w.c.opt.Timeouts.Backoff), time.Time{}
-			w.isRead()
-			return w.readState()
+			w.reading.taken, w.delays, w.reading.waitsSince = recs, newDelays(w.partition.c.opt.Timeouts.Backoff), time.Time{}
+			w.reading.isRead()
+			return w.reading.readState()
 		case fault != nil:
 			return w.faulted(fault)
 		}
 		w.idle()
 		switch {
-		case w.isSilent():
+		case w.reading.isSilent():
 			return silent
-		case w.waitsSince.IsZero():
-			w.isRead()
+		case w.reading.waitsSince.IsZero():
+			w.reading.isRead()
 		}
 		select {
-		case <-w.ending.Done():
-		case <-w.queue.wake:
+		case <-w.partition.ending.Done():
+		case <-w.partition.queue.wake:
 		}
 	}
 	return ended
@@ -115,47 +116,47 @@ func (w *worker) take() state {
 
 // idle is called when there are no records.
 func (w *worker) idle() {
-	w.trim()
-	if w.open.Load() {
+	w.reading.lookout.trim()
+	if w.partition.open.Load() {
 		return
 	}
-	if err := w.moveIdleHold(); err != nil && !isEnd(err) && !w.c.goesOn(w.link.Load(), err) {
-		w.c.throttled(w.log.Warn, "moving the hold of a partition failed; it is tried again", w.tp(), "error", err)
+	if err := w.moveIdleHold(); err != nil && !isEnd(err) && !w.partition.c.goesOn(w.partition.link.Load(), err) {
+		w.partition.c.throttled(w.partition.log.Warn, "moving the hold of a partition failed; it is tried again", w.partition.tp(), "error", err)
 	}
 }
 
 // faulted returns the state after an error of the client that stopped fetching the partition.
 func (w *worker) faulted(err error) state {
-	w.queue.close()
-	w.cause = err
+	w.partition.queue.close()
+	w.reading.cause = err
 	large := (*kgo.ErrDecompressTooLarge)(nil)
 	switch {
 	case errors.As(err, &large):
 		return passLarge(w, large)
 	case errors.As(err, new(*kgo.ErrDataLoss)):
-		w.cause = errors.Join(ErrLogDiverged, err)
+		w.reading.cause = errors.Join(ErrLogDiverged, err)
 		return lookingUp
 	case isPositionError(err), errors.Is(err, errCommitChanged), errors.Is(err, errShapeChanged):
 		return lookingUp
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
-		return w.stopForNow("unauthorized", err, lookingUp)
+		return w.reading.stopForNow("unauthorized", err, lookingUp)
 	case errors.As(err, new(*kerr.Error)):
-		return w.stopForNow("fetch_error", err, lookingUp)
+		return w.reading.stopForNow("fetch_error", err, lookingUp)
 	}
-	return w.stopForNow("unreadable", err, lookingUp)
+	return w.reading.stopForNow("unreadable", err, lookingUp)
 }
 
 // work makes batches of the taken records, until all are done or the state changes.
 func (w *worker) work() state {
-	most, conflicts := len(w.taken), 0
-	for len(w.taken) > 0 {
+	most, conflicts := len(w.reading.taken), 0
+	for len(w.reading.taken) > 0 {
 		if next := w.beforeBatch(); next != running {
 			return next
 		}
 		n := w.nextBatch(most)
-		if w.fence.careful > 0 {
-			if err := w.mark(w.taken[0]); err != nil {
-				return w.failed(err)
+		if w.partition.fence.careful > 0 {
+			if err := w.mark(w.reading.taken[0]); err != nil {
+				return w.reading.failed(err)
 			}
 		}
 		b, err := w.commitBatch(n)
@@ -164,15 +165,15 @@ func (w *worker) work() state {
 		case errors.As(err, &failure):
 			w.batchFailed(n, failure)
 			continue
-		case errors.As(err, new(*engine.AddError)) && w.route.transactional():
+		case errors.As(err, new(*engine.AddError)) && w.partition.route.transactional():
 			if w.refuse(n, err); n > 1 {
-				w.log.Warn("a sum of a batch cannot be made; its records are handled one by one", "offset", w.taken[0].Offset, "records", n, "error", err)
+				w.partition.log.Warn("a sum of a batch cannot be made; its records are handled one by one", "offset", w.reading.taken[0].Offset, "records", n, "error", err)
 			}
 			continue
 		case errors.Is(err, engine.ErrConflict), errors.Is(err, engine.ErrWeekDropped):
 			most = max(1, n/2) // a shorter batch reads fewer keys, for a shorter time
 			if conflicts++; conflicts == 20 {
-				w.log.Warn("a batch is in conflict again and again; it is retried", "offset", w.taken[0].Offset, "error", err,
+				w.partition.log.Warn("a batch is in conflict again and again; it is retried", "offset", w.reading.taken[0].Offset, "error", err,
 					"hint", "does the handler write outside tx what it has read through tx?")
 			}
 			if next := w.rest(w.delays.inFlight()); next != running {
@@ -188,7 +189,7 @@ func (w *worker) work() state {
 			}
 			continue
 		case err != nil:
-			return w.failed(err)
+			return w.reading.failed(err)
 		}
 		most, conflicts = min(2*most, MaxBatchLimit), 0
 		if next := w.after(b, n); next != running {
@@ -201,12 +202,12 @@ func (w *worker) work() state {
 // overLimit returns the state after a batch of one record has exceeded a limit: its handler has left
 // too little room for the adapter's writes, or the store cannot claim its event.
 func (w *worker) overLimit(err error) state {
-	blamed := w.blames(w.taken[0])
+	blamed := w.reading.blames(w.reading.taken[0])
 	switch {
-	case blamed && w.route.transactional():
-		return w.failed(err)
-	case !w.route.transactional() && (blamed || w.route.Failed == FailClosed):
-		return w.stopForNow("limit", err, publishing)
+	case blamed && w.partition.route.transactional():
+		return w.reading.failed(err)
+	case !w.partition.route.transactional() && (blamed || w.partition.route.Failed == FailClosed):
+		return w.reading.stopForNow("limit", err, publishing)
 	}
 	w.refuse(1, err)
 	return running
@@ -218,14 +219,14 @@ func (w *worker) beforeBatch() state {
 	d := w.resting
 	w.resting = 0
 	switch {
-	case w.isEnding():
+	case w.partition.isEnding():
 		return ended
 	case d > 0:
 		if next := w.rest(d); next != running {
 			return next
 		}
 	}
-	if w.isPaused() {
+	if w.partition.isPaused() {
 		return paused
 	}
 	return running
@@ -235,9 +236,9 @@ func (w *worker) beforeBatch() state {
 // stop or if the record has failed, and half of the suspects while the failed record is searched
 // for.
 func (w *worker) nextBatch(most int) int {
-	n := min(len(w.taken), most)
+	n := min(len(w.reading.taken), most)
 	switch {
-	case w.alone > 0 || w.fence.careful > 0:
+	case w.alone > 0 || w.partition.fence.careful > 0:
 		return 1
 	case w.suspects > 0:
 		return max(1, min(n, w.suspects/2))
@@ -247,23 +248,23 @@ func (w *worker) nextBatch(most int) int {
 
 // after completes a batch of n records that has committed.
 func (w *worker) after(b *batch, n int) state {
-	if b.done > 0 {
+	if b.result.done > 0 {
 		w.delays.reset()
-		w.retries.Reset()
-		w.isRead() // a stop before its first record has ended
+		w.reading.retries.Reset()
+		w.reading.isRead() // a stop before its first record has ended
 	}
-	w.taken = w.taken[b.done:]
-	if b.late && !w.handleClaimed(b) { // before the letter: claimed records must not wait for the broker
+	w.reading.taken = w.reading.taken[b.result.done:]
+	if b.late && !w.partition.handleClaimed(b) { // before the letter: claimed records must not wait for the broker
 		return ended
 	}
-	w.size.took(n, b.handling)
+	w.reading.size.took(n, b.handling)
 	w.resting = w.restAfter(b)
-	if b.pending != nil {
-		w.pending = b.pending
+	if b.result.pending != nil {
+		w.reading.pending = b.result.pending
 		return publishing
 	}
-	if b.transient != nil && b.done == 0 {
-		return w.stopForNow("transient", b.transient, publishing)
+	if b.transient != nil && b.result.done == 0 {
+		return w.reading.stopForNow("transient", b.transient, publishing)
 	}
 	return running
 }
@@ -274,8 +275,8 @@ func (w *worker) after(b *batch, n int) state {
 func (w *worker) restAfter(b *batch) time.Duration {
 	switch {
 	case w.isTriedAgain(b):
-		return w.delays.attempt(w.fence.tries.n)
-	case b.inFlight && b.done == 0:
+		return w.delays.attempt(w.partition.fence.tries.n)
+	case b.inFlight && b.result.done == 0:
 		return w.delays.inFlight()
 	}
 	return 0
@@ -284,51 +285,51 @@ func (w *worker) restAfter(b *batch) time.Duration {
 // isTriedAgain reports whether the record after the batch has failed and is handled again. If not,
 // it becomes a dead letter without a pause.
 func (w *worker) isTriedAgain(b *batch) bool {
-	return b.failed != nil && uint64(w.fence.tries.n) < w.attemptLimit()
+	return b.failed != nil && uint64(w.partition.fence.tries.n) < w.partition.attemptLimit()
 }
 
 // commitBatch commits as many of the first n taken records as it can in one batch of the store.
 func (w *worker) commitBatch(n int) (*batch, error) {
-	recs := w.taken
+	recs := w.reading.taken
 	var peek *kgo.Record
 	if n < len(recs) {
 		peek = recs[n]
 	}
 	var b *batch
 	began := time.Now()
-	defer w.under(began)()
-	w.lookEarly(recs[:n])
-	f := &w.fence
-	err := w.engine().Update(w.ctx, func(tx *engine.Tx) error {
-		b = &batch{p: w.reading, tx: tx, result: w.newResult(), tries: f.tries, marked: f.marked.Load(), began: time.Now(), low: math.MaxInt64}
+	defer w.partition.handlers.under(began)()
+	w.reading.lookEarly(recs[:n])
+	f := &w.partition.fence
+	err := w.partition.engine().Update(w.partition.ctx, func(tx *engine.Tx) error {
+		b = &batch{p: w.reading, tx: tx, result: w.reading.newResult(), tries: f.tries, marked: f.marked.Load(), began: time.Now(), low: math.MaxInt64}
 		return b.judge(recs[:n], peek)
-	}, engine.UpdateOptions{Retries: 8, DurableAtCommit: true, Lane: w.lane, Expected: w.early.events,
-		BeforeTurn: func(claimed []bool) { w.early.decode(w.partition, claimed) }})
+	}, engine.UpdateOptions{Retries: 8, DurableAtCommit: true, Lane: w.reading.lane, Expected: w.reading.lookout.early.events,
+		BeforeTurn: func(claimed []bool) { w.reading.lookout.early.decode(w.partition, claimed) }})
 	if err != nil {
 		if errors.Is(err, engine.ErrOutcomeUnknown) {
-			w.uncertain = b.next // it may have ended before the last of the records
-			w.doubt(b.next)
+			w.reading.uncertain = b.result.next // it may have ended before the last of the records
+			w.partition.doubt(b.result.next)
 		}
 		return nil, err
 	}
 	took := time.Since(began)
-	b.handling += w.early.handling
-	w.c.m.batch(w.pos.Topic, b.done, b.failed != nil, b.handling, took)
+	b.handling += w.reading.lookout.early.handling
+	w.partition.c.m.batch(w.partition.pos.Topic, b.result.done, b.failed != nil, b.handling, took)
 	if !b.late {
-		w.c.m.tally(w.pos.Topic, &b.tally)
+		w.partition.c.m.tally(w.partition.pos.Topic, &b.result.tally)
 	}
-	w.next, w.epoch, w.last = b.next, b.epoch, b.failed
+	w.reading.next, w.reading.epoch, w.reading.last = b.result.next, b.result.epoch, b.failed
 	f.marked.Store(b.marked)
 	f.tries = b.tries
 	f.width = max(f.width, b.width)
-	f.careful = max(0, f.careful-b.done)
-	w.alone, w.suspects, w.blame = max(0, w.alone-b.done), max(0, w.suspects-b.done), nil
+	f.careful = max(0, f.careful-b.result.done)
+	w.alone, w.suspects, w.reading.blame = max(0, w.alone-b.result.done), max(0, w.suspects-b.result.done), nil
 	if !b.holdAt.IsZero() {
-		w.hold.set(b.holdAt)
+		w.partition.hold.set(b.holdAt)
 	}
-	w.offsets.moved(b.unbegun(0))
-	logNotes(w.ctx, w.log, w.c.opt.Telemetry.DuplicateLevel.Level(), b.notes, b.next)
-	if b.tally.idRules[identify.IDPosition] > 0 {
+	w.partition.offsets.moved(b.result.unbegun(0))
+	logNotes(w.partition.ctx, w.partition.log, w.partition.c.opt.Telemetry.DuplicateLevel.Level(), b.notes, b.result.next)
+	if b.result.tally.idRules[identify.IDPosition] > 0 {
 		notePositions(w.partition)
 	}
 	return b, nil
@@ -341,26 +342,26 @@ func (w *worker) refuse(n int, err error) {
 		w.alone = n
 		return
 	}
-	w.blame = &blame{w.taken[0].Offset, err}
+	w.reading.blame = &blame{w.reading.taken[0].Offset, err}
 }
 
 // mark stores an attempt before its handler runs.
 func (w *worker) mark(rec *kgo.Record) error {
-	if !w.route.transactional() || isControl(rec) {
+	if !w.partition.route.transactional() || isControl(rec) {
 		return nil
 	}
-	return w.fence.mark(w.ctx, rec, w.attemptLimit())
+	return w.partition.fence.mark(w.partition.ctx, rec, w.partition.attemptLimit())
 }
 
 // batchFailed records which records of a failed batch of n may be the cause. Until the failed
 // record is known, batches are halved: it is among the next w.suspects.
 func (w *worker) batchFailed(n int, failure *batchFailure) {
 	if failure.offset >= 0 {
-		w.blame, w.suspects = &blame{failure.offset, failure.err}, 0
+		w.reading.blame, w.suspects = &blame{failure.offset, failure.err}, 0
 		return
 	}
 	if w.suspects == 0 {
-		w.log.Warn("a batch failed; it is halved until the record is found", "offset", w.taken[0].Offset, "records", n, "error", failure.err,
+		w.partition.log.Warn("a batch failed; it is halved until the record is found", "offset", w.reading.taken[0].Offset, "records", n, "error", failure.err,
 			"hint", "return kafkaadapter.FailedAt from HandleBatch to name the record")
 	}
 	w.suspects = n
@@ -368,21 +369,21 @@ func (w *worker) batchFailed(n int, failure *batchFailure) {
 
 // moveIdleHold moves the hold of a partition that is caught up and idle.
 func (w *worker) moveIdleHold() error {
-	if w.hold.isCurrent() {
+	if w.partition.hold.isCurrent() {
 		return nil
 	}
-	if !w.ends.caughtUp(w.next) {
+	if !w.partition.ends.caughtUp(w.reading.next) {
 		return nil
 	}
 	var at time.Time
-	err := w.engine().Update(w.ctx, func(tx *engine.Tx) (err error) {
-		if err = w.fence.check(tx); err == nil {
-			at, err = w.hold.move(tx, time.Now())
+	err := w.partition.engine().Update(w.partition.ctx, func(tx *engine.Tx) (err error) {
+		if err = w.partition.fence.check(tx); err == nil {
+			at, err = w.partition.hold.move(tx, time.Now())
 		}
 		return err
 	}, engine.Retries(10))
 	if err == nil && !at.IsZero() {
-		w.hold.set(at)
+		w.partition.hold.set(at)
 	}
 	return err
 }

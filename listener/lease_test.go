@@ -91,7 +91,7 @@ func TestAHandlerThatLostItsLeaseIsCancelledAndNotAcknowledged(t *testing.T) {
 		var h counting
 		other := r.wrap(h.handle, nil)
 		f := r.wrap(func(ctx context.Context, _ message) error {
-			_, err := r.eng.Forget(ctx, listener.DefaultScope, []byte("a"), time.Now()) // an operator's
+			_, err := r.eng.Admin().Forget(ctx, listener.DefaultScope, []byte("a"), time.Now()) // an operator's
 			if err != nil {
 				t.Error(err)
 			}

@@ -71,7 +71,7 @@ func wrap[M any](eng *engine.Engine, handle func(context.Context, M) ([]byte, er
 }
 
 type listener[M any] struct {
-	Options[M]
+	Options  Options[M]
 	eng      *engine.Engine
 	handle   func(context.Context, M) ([]byte, error)
 	messages *prometheus.CounterVec
@@ -82,16 +82,16 @@ type listener[M any] struct {
 
 // receive judges one delivery.
 func (l *listener[M]) receive(ctx context.Context, message M) ([]byte, error) {
-	id := strings.Clone(l.ID(message)) // the handler may change what it is a part of
-	ev := engine.Event{Scope: l.Scope, ID: []byte(id), Window: l.Window, Origin: engine.Origin{Topic: l.Queue}}
-	if l.Fingerprint != nil {
-		ev.Fingerprint = l.Fingerprint(message)
+	id := strings.Clone(l.Options.ID(message)) // the handler may change what it is a part of
+	ev := engine.Event{Scope: l.Options.Scope, ID: []byte(id), Window: l.Options.Window, Origin: engine.Origin{Topic: l.Options.Queue}}
+	if l.Options.Fingerprint != nil {
+		ev.Fingerprint = l.Options.Fingerprint(message)
 	}
-	if l.Sent != nil {
-		ev.Sent = l.Sent(message)
+	if l.Options.Sent != nil {
+		ev.Sent = l.Options.Sent(message)
 	}
-	if !l.AtMostOnce {
-		ev.Lease = l.Lease
+	if !l.Options.AtMostOnce {
+		ev.Lease = l.Options.Lease
 	}
 	r, err := l.claim(ctx, ev)
 	switch r.Verdict {
@@ -119,7 +119,7 @@ func (l *listener[M]) receive(ctx context.Context, message M) ([]byte, error) {
 
 // claim claims the event. With FailOpen it gives up early enough to handle the message.
 func (l *listener[M]) claim(ctx context.Context, ev engine.Event) (engine.Result, error) {
-	if l.FailOpen {
+	if l.Options.FailOpen {
 		var cancel context.CancelFunc
 		ctx, cancel = wait.Bound(ctx, failOpenAfter)
 		defer cancel()
@@ -130,8 +130,8 @@ func (l *listener[M]) claim(ctx context.Context, ev engine.Event) (engine.Result
 // logDuplicate logs a duplicate as a warning, at most one in duplicatesEvery, and others at level debug.
 func (l *listener[M]) logDuplicate(ctx context.Context, id string, first *engine.Record) {
 	level, skipped := l.duplicates.level(time.Now())
-	l.Logger.LogAttrs(ctx, level, "listener: duplicate message skipped", slog.String("correlation_id", id),
-		slog.String("consumer_scope_id", l.Scope), slog.String("queue", l.Queue),
+	l.Options.Logger.LogAttrs(ctx, level, "listener: duplicate message skipped", slog.String("correlation_id", id),
+		slog.String("consumer_scope_id", l.Options.Scope), slog.String("queue", l.Options.Queue),
 		slog.Time("first_seen", first.FirstSeen), slog.String("first_queue", first.Origin.Topic), slog.Int("not_logged", skipped))
 }
 
@@ -143,7 +143,7 @@ func (l *listener[M]) notJudged(ctx context.Context, message M, id string, err e
 		l.count(refused)
 	case ctx.Err() != nil: // the queue shuts down
 		l.count(storeError)
-	case l.FailOpen:
+	case l.Options.FailOpen:
 		l.count(failOpen)
 		l.warnOpen(ctx, id, err)
 		return l.handle(ctx, message)
@@ -202,7 +202,7 @@ func (l *listener[M]) enter(ctx context.Context, message M, id string, lease *en
 	if l.quota == nil {
 		return "", nil
 	}
-	group = strings.Clone(l.Group(message))
+	group = strings.Clone(l.Options.Group(message))
 	ok, err := l.quota.Enter(ctx, group)
 	if ok {
 		return group, nil
@@ -216,10 +216,10 @@ func (l *listener[M]) enter(ctx context.Context, message M, id string, lease *en
 // patience is how long the end of a claim may take while the store stalls: after a lease, another
 // listener can take the claim over.
 func (l *listener[M]) patience() time.Duration {
-	if l.FailOpen {
-		return min(failOpenAfter, l.Lease)
+	if l.Options.FailOpen {
+		return min(failOpenAfter, l.Options.Lease)
 	}
-	return l.Lease
+	return l.Options.Lease
 }
 
 // release releases the claim of a message whose handler failed with cause, and returns cause.
@@ -244,7 +244,7 @@ func (l *listener[M]) finish(ctx context.Context, id, group string, lease *engin
 		return nil
 	case errors.Is(err, engine.ErrLeaseLost):
 		l.count(leaseLost)
-	case l.FailOpen:
+	case l.Options.FailOpen:
 		l.count(failOpen)
 		l.warnOpen(ctx, id, err)
 		return nil
@@ -261,7 +261,7 @@ func (l *listener[M]) keep(ctx context.Context, lease *engine.Lease, lost contex
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(l.Lease / 3)
+		tick := time.NewTicker(l.Options.Lease / 3)
 		defer tick.Stop()
 		for {
 			select {
@@ -270,7 +270,7 @@ func (l *listener[M]) keep(ctx context.Context, lease *engine.Lease, lost contex
 			case <-tick.C:
 			}
 			// Any other error is one of the store, which Finish or Release also return.
-			if _, err := l.eng.Renew(ctx, lease, l.Lease); errors.Is(err, engine.ErrLeaseLost) {
+			if _, err := l.eng.Renew(ctx, lease, l.Options.Lease); errors.Is(err, engine.ErrLeaseLost) {
 				lost(err)
 				return
 			}
@@ -283,8 +283,8 @@ func (l *listener[M]) keep(ctx context.Context, lease *engine.Lease, lost contex
 }
 
 func (l *listener[M]) warnOpen(ctx context.Context, id string, err error) {
-	l.Logger.LogAttrs(ctx, slog.LevelWarn, "listener: message handled although the store failed", slog.String("correlation_id", id),
-		slog.String("consumer_scope_id", l.Scope), slog.String("queue", l.Queue), slog.Any("error", err))
+	l.Options.Logger.LogAttrs(ctx, slog.LevelWarn, "listener: message handled although the store failed", slog.String("correlation_id", id),
+		slog.String("consumer_scope_id", l.Options.Scope), slog.String("queue", l.Options.Queue), slog.Any("error", err))
 }
 
 func (l *listener[M]) count(o outcome) { l.messages.WithLabelValues(string(o)).Inc() }

@@ -71,7 +71,7 @@ func benchmarkRelay(b *testing.B, keys int, due time.Duration, exactlyOnce bool)
 	b.ResetTimer()
 	go func() { done <- relay.Run(run) }()
 	for {
-		f, err := relay.figures(ctx)
+		f, err := relay.shared.figures(ctx)
 		if err != nil {
 			b.Fatal(err)
 		}

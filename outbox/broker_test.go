@@ -414,8 +414,8 @@ func TestTransactionOfUnknownOutcomeIsLookedUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dial, ends := relay.dial, new(atomic.Int64)
-	relay.dial = func(o ...kgo.Opt) (client, error) {
+	dial, ends := relay.shared.dial, new(atomic.Int64)
+	relay.shared.dial = func(o ...kgo.Opt) (client, error) {
 		c, err := dial(o...)
 		if err != nil {
 			return nil, err

@@ -31,7 +31,7 @@ func (c *change) apply(tx *engine.Tx) error {
 	}
 	return updateGone(tx, func(g *entry.Gone) error {
 		for n, i := range c.parked {
-			if err := space.Put(entry.ParkedKey(i.ID, g.Parked+uint64(n)+1), i.Append(nil)); err != nil {
+			if err := space.Put(entry.ParkedKey(i.Entry.ID, g.Parked+uint64(n)+1), i.Entry.Append(nil)); err != nil {
 				return err
 			}
 		}

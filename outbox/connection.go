@@ -10,7 +10,7 @@ import (
 // A connection is the Kafka client of a session. Its methods publish, and determine what was
 // published.
 type connection struct {
-	*shared
+	shared   *shared
 	client   client    // nil: not made yet
 	progress *progress // of the exactly-once relay, after it was read
 
@@ -23,7 +23,7 @@ func (c *connection) connect() error {
 	if c.client != nil {
 		return nil
 	}
-	client, err := c.dial(clientOptions(&c.opt, c.eng.Identity(), c.limits.of, &c.holds)...)
+	client, err := c.shared.dial(clientOptions(&c.shared.opt, c.shared.eng.Identity(), c.shared.limits.of, &c.shared.holds)...)
 	if err != nil {
 		return fmt.Errorf("outbox: making a client: %w", err)
 	}
@@ -38,7 +38,7 @@ func (c *connection) abandon() {
 	}
 	client := c.client
 	c.client = nil
-	c.closing.Go(client.Close)
+	c.shared.closing.Go(client.Close)
 }
 
 // during runs fn, which takes long, and renews the lease meanwhile. If that fails, or fn takes
@@ -49,7 +49,7 @@ func (c *connection) during(ctx context.Context, limit time.Duration, fn func(ct
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- fn(ctx) }()
-	over, stopOver := c.opt.Clock.After(limit)
+	over, stopOver := c.shared.opt.Clock.After(limit)
 	defer stopOver()
 	giveUp := func(why error) error {
 		cancel()
@@ -57,7 +57,7 @@ func (c *connection) during(ctx context.Context, limit time.Duration, fn func(ct
 		return errors.Join(why, <-done)
 	}
 	for {
-		renew, stopRenew := c.opt.Clock.After(c.lease.untilRenewal())
+		renew, stopRenew := c.shared.opt.Clock.After(c.shared.lease.untilRenewal())
 		select {
 		case err := <-done:
 			stopRenew()
@@ -66,7 +66,7 @@ func (c *connection) during(ctx context.Context, limit time.Duration, fn func(ct
 			stopRenew()
 			return giveUp(fmt.Errorf("outbox: the broker did not answer within %v", limit))
 		case <-renew:
-			if err := c.lease.ensure(c.eng, 0); err != nil {
+			if err := c.shared.lease.ensure(c.shared.eng, 0); err != nil {
 				return giveUp(err)
 			}
 		}

@@ -81,7 +81,7 @@ func TestRejectedMessageIsParkedAndRedriven(t *testing.T) {
 	if ids := parkedIDs(t, relay); len(ids) != 0 || slices.Contains(r.broker.ids(), "bad3") {
 		t.Errorf("parked %q, published %q", ids, r.broker.ids())
 	}
-	f, err := relay.figures(ctx)
+	f, err := relay.shared.figures(ctx)
 	if err != nil || f.pending != 0 || f.due != 0 || f.parked != 0 {
 		t.Errorf("%+v %v", f, err)
 	}
@@ -151,7 +151,7 @@ func TestDueMessageDoesNotHotLoopInAnOutage(t *testing.T) {
 	r.broker.setAnswer(func(*kgo.Record, int) error { return errDown })
 	relay := r.relay(Options{Retry: Retry{Min: time.Minute}, Interval: time.Second})
 	clock := &timerCount{fakeClock: r.clock}
-	relay.opt.Clock = clock
+	relay.shared.opt.Clock = clock
 	r.produce("now")
 	r.produceDue(r.clock.Now().Add(3*time.Second), "later")
 	r.run(relay)
@@ -318,7 +318,7 @@ func TestFiguresOfTheOutbox(t *testing.T) {
 	})
 	r.run(relay)
 	until(t, "one message that is due later", func() bool { return pending(t, r.eng) == 1 })
-	until(t, "figures", func() bool { return testutil.ToFloat64(relay.metrics.failed) == 1 })
+	until(t, "figures", func() bool { return testutil.ToFloat64(relay.shared.metrics.failed) == 1 })
 	want(metrics(1, 0, 0, 1, 2, 1))
 	relay.Close()
 	if n, err := testutil.GatherAndCount(registry); n != 0 || err != nil {
@@ -376,7 +376,7 @@ func TestRunReturnsTheErrorOfAnEngineThatFailsBetweenItsCalls(t *testing.T) {
 	r := newRig(t)
 	relay := r.relay(Options{})
 	r.produceDue(r.clock.Now().Add(time.Hour), "later")
-	relay.opt.Clock = &failingClock{r.clock, func() {
+	relay.shared.opt.Clock = &failingClock{r.clock, func() {
 		r.mem.Fail(errBad)
 		_ = r.eng.Update(ctx, func(tx *engine.Tx) error { return tx.Put([]byte("k"), nil) })
 	}}

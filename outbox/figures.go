@@ -40,13 +40,13 @@ func (s *shared) figures(ctx context.Context) (f figures, err error) {
 	f.pending = produced.Entries + gone.Redriven - gone.Entries
 	f.due = f.pending - min(f.pending, produced.Delayed+gone.Redriven-gone.Delayed)
 	now := s.opt.Clock.Now().UnixMilli()
-	oldest := s.due.Load()
+	oldest := s.marks.due.Load()
 	add := func(due int64) {
 		if oldest == 0 || due < oldest {
 			oldest = due
 		}
 	}
-	for kv, err := range space.Scan(ctx, s.ready()) {
+	for kv, err := range space.Scan(ctx, s.marks.ready()) {
 		if err != nil {
 			return f, err
 		}

@@ -38,7 +38,7 @@ func TestOutboxHasRoomAgainWhenItsMessagesAreGone(t *testing.T) {
 			}
 			size := func(want bool) {
 				t.Helper()
-				if f, err := relay.figures(ctx); err != nil || f.maxBytes != 10_000 || f.bytes > 0 != want {
+				if f, err := relay.shared.figures(ctx); err != nil || f.maxBytes != 10_000 || f.bytes > 0 != want {
 					t.Errorf("%+v, %v", f, err)
 				}
 			}

@@ -199,7 +199,7 @@ func flightOf(r *kgo.Record) *flight {
 	return f
 }
 
-func (f *flight) partition() partition { return partition{f.item.Topic, f.number.Load()} }
+func (f *flight) partition() partition { return partition{f.item.Entry.Topic, f.number.Load()} }
 
 // observer is a hook of the client: it notes the partition of each record.
 type observer struct{}

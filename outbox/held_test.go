@@ -49,12 +49,12 @@ func TestUnavailablePartitionDoesNotHoldOthers(t *testing.T) {
 			relay, stop := startRelay(t, eng, o)
 			defer stop()
 			until(t, "all messages of the other partitions", func() bool { return pending(t, eng) == n/batch })
-			until(t, "a hold", relay.holds.holding)
-			relay.holds.mu.Lock()
-			if h := relay.holds.all[partition{topic, sick}]; h.sent > 1 {
+			until(t, "a hold", relay.shared.holds.holding)
+			relay.shared.holds.mu.Lock()
+			if h := relay.shared.holds.all[partition{topic, sick}]; h.sent > 1 {
 				t.Errorf("%d messages of the unavailable partition were sent, one in each batch", h.sent)
 			}
-			relay.holds.mu.Unlock()
+			relay.shared.holds.mu.Unlock()
 			for i := range 20 { // a message without a key may go to any partition
 				send(t, eng, engine.Message{ID: fmt.Sprint("free", i), Topic: topic})
 			}
@@ -86,7 +86,7 @@ func (r *rig) untilHeld(relay *Relay) {
 	r.t.Helper()
 	until(r.t, "a held topic", func() bool {
 		r.clock.advance(silence)
-		return relay.holds.holding()
+		return relay.shared.holds.holding()
 	})
 }
 
@@ -133,7 +133,7 @@ dedup_outbox_held_partitions 1
 	if len(slices.Compact(got)) != 30 || len(r.broker.of("sick")) != 30 {
 		t.Errorf("published %q, want each of 30 once", r.broker.of("sick"))
 	}
-	if relay.holds.holding() {
+	if relay.shared.holds.holding() {
 		t.Error("the topic is still held")
 	}
 }
@@ -180,7 +180,9 @@ func TestRetryWithoutAnswersDoesNotHoldOthers(t *testing.T) {
 	r.messages("out", "k", 0, 1)
 	until(t, "the timers of the batch", func() bool { return r.clock.timed() == 3 })
 	r.clock.advance(silence)
-	until(t, "an idle relay", func() bool { return len(r.broker.of("out")) == 1 || relay.holds.holding() && r.clock.timed() == 1 })
+	until(t, "an idle relay", func() bool {
+		return len(r.broker.of("out")) == 1 || relay.shared.holds.holding() && r.clock.timed() == 1
+	})
 	r.clock.advance(DefaultInterval) // the time until new messages are tried in what may be an outage
 	until(t, "the other message", func() bool { return len(r.broker.of("out")) == 1 })
 }

@@ -11,7 +11,7 @@ import (
 
 // An item is an entry of the outbox that a batch processes.
 type item struct {
-	entry.Entry
+	Entry entry.Entry
 	key   []byte // its key in the store
 	group entry.Group
 	place uint64 // of a held entry
@@ -37,7 +37,7 @@ const (
 
 func (i *item) held() bool    { return i.key[0] == entry.HeldPrefix[0] }
 func (i *item) delayed() bool { return i.key[0] == entry.DelayedPrefix[0] }
-func (i *item) size() int     { return i.Size() + len(i.key) }
+func (i *item) size() int     { return i.Entry.Size() + len(i.key) }
 
 func parse(kv engine.KeyValue) (entry.Entry, error) {
 	e, err := entry.Parse(kv.Value)

@@ -148,8 +148,8 @@ func killRun(t *testing.T, b *kafkatest.Broker, first disk, kills int, options f
 		if err != nil {
 			t.Fatal(err)
 		}
-		dial := relay.dial
-		relay.dial = func(o ...kgo.Opt) (client, error) {
+		dial := relay.shared.dial
+		relay.shared.dial = func(o ...kgo.Opt) (client, error) {
 			c, err := dial(o...)
 			if err != nil {
 				return nil, err

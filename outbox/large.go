@@ -15,8 +15,8 @@ import (
 func (s *session) fit(ctx context.Context, items []*item) ([]*item, error) {
 	var topics []string
 	for _, i := range items {
-		if i.size()+batchExtra > int(s.limits.of(i.Topic)) && !slices.Contains(topics, i.Topic) {
-			topics = append(topics, i.Topic)
+		if i.size()+batchExtra > int(s.connection.shared.limits.of(i.Entry.Topic)) && !slices.Contains(topics, i.Entry.Topic) {
+			topics = append(topics, i.Entry.Topic)
 		}
 	}
 	if len(topics) == 0 {
@@ -24,24 +24,24 @@ func (s *session) fit(ctx context.Context, items []*item) ([]*item, error) {
 	}
 	var read map[string]int32
 	var unknown map[string]error
-	err := s.during(ctx, s.opt.Batch.Time, func(ctx context.Context) error {
-		read, unknown = s.limits.read(ctx, topics)
+	err := s.connection.during(ctx, s.connection.shared.opt.Batch.Time, func(ctx context.Context) error {
+		read, unknown = s.connection.shared.limits.read(ctx, topics)
 		return nil
 	})
 	if errors.Is(err, errLeaseLost) {
 		return nil, err
 	}
-	if s.limits.update(read) {
-		s.abandon()
+	if s.connection.shared.limits.update(read) {
+		s.connection.abandon()
 	}
-	if s.opt.ExactlyOnce != nil && s.client == nil {
+	if s.connection.shared.opt.ExactlyOnce != nil && s.connection.client == nil {
 		if err := s.reconnect(ctx); err != nil {
 			return nil, err
 		}
 	}
 	blocked := make(map[entry.Group]bool)
 	return slices.DeleteFunc(slices.Clone(items), func(i *item) bool {
-		if why := unknown[i.Topic]; why != nil && !blocked[i.group] && i.size()+batchExtra > int(s.limits.of(i.Topic)) {
+		if why := unknown[i.Entry.Topic]; why != nil && !blocked[i.group] && i.size()+batchExtra > int(s.connection.shared.limits.of(i.Entry.Topic)) {
 			i.outcome, i.err = failed, why
 			blocked[i.group] = true
 		}

@@ -71,7 +71,7 @@ func TestLargeMessageWaitsForTheLimitOfItsTopic(t *testing.T) {
 			r := newRig(t)
 			relay := r.relay(Options{Retry: Retry{Attempts: 2}, ExactlyOnce: once})
 			known := false
-			relay.limits.read = func(_ context.Context, topics []string) (map[string]int32, map[string]error) {
+			relay.shared.limits.read = func(_ context.Context, topics []string) (map[string]int32, map[string]error) {
 				if known {
 					return nil, nil
 				}

@@ -62,7 +62,7 @@ func TestOneOfSeveralRelaysPublishes(t *testing.T) {
 	r.drained()
 	publishing := 0
 	for _, relay := range relays {
-		if testutil.ToFloat64(relay.metrics.sent) > 0 {
+		if testutil.ToFloat64(relay.shared.metrics.sent) > 0 {
 			publishing++
 		}
 	}
@@ -72,7 +72,7 @@ func TestOneOfSeveralRelaysPublishes(t *testing.T) {
 	wantIDs(t, r.broker.ids(), ids("m", 20)...)
 	l, _ := r.holder()
 	for i, relay := range relays { // the one that has the lease ends, and another one continues
-		if relay.lease.owner == l.owner {
+		if relay.shared.lease.owner == l.owner {
 			if err := stops[i](); err != nil {
 				t.Fatal(err)
 			}
@@ -90,7 +90,7 @@ func TestPausedRelayThatContinuesAfterItsLeaseSendsNothingMore(t *testing.T) {
 	r := newRig(t)
 	paused, wake := make(chan struct{}), make(chan struct{})
 	sleeper := r.relay(Options{})
-	sleeper.dial = func(...kgo.Opt) (client, error) {
+	sleeper.shared.dial = func(...kgo.Opt) (client, error) {
 		return &sleepyClient{&fakeClient{b: r.broker}, paused, wake}, nil
 	}
 	r.produce(ids("m", 10)...)
@@ -101,7 +101,7 @@ func TestPausedRelayThatContinuesAfterItsLeaseSendsNothingMore(t *testing.T) {
 	r.broker.await(t, 10)
 	r.drained()
 	close(wake)
-	until(t, "the lost lease is detected", func() bool { return testutil.ToFloat64(sleeper.metrics.leaseLost) == 1 })
+	until(t, "the lost lease is detected", func() bool { return testutil.ToFloat64(sleeper.shared.metrics.leaseLost) == 1 })
 	got := r.broker.ids()
 	if len(got) != 11 {
 		t.Errorf("10 messages were published %d times: %q", len(got), got)
@@ -139,7 +139,7 @@ func TestBatchStopsWhenTheLeaseCannotBeRenewed(t *testing.T) {
 	r.broker.awaitHeld(1)
 	r.steal(r.clock.Now())
 	r.clock.advance(16 * time.Second) // the time of the renewal, not that of the batch
-	until(t, "the lost lease is detected", func() bool { return testutil.ToFloat64(relay.metrics.leaseLost) == 1 })
+	until(t, "the lost lease is detected", func() bool { return testutil.ToFloat64(relay.shared.metrics.leaseLost) == 1 })
 	r.broker.setHold(false)
 	r.broker.release()
 	wantIDs(t, r.broker.ids(), "0", "1")
@@ -235,17 +235,17 @@ func TestClockThatJumpsForwardDoublesNothing(t *testing.T) {
 func TestOnlyTheOwnerReleasesTheLease(t *testing.T) {
 	r := newRig(t)
 	relay := r.relay(Options{})
-	if left, err := relay.lease.take(ctx, r.eng); left != 0 || err != nil {
+	if left, err := relay.shared.lease.take(ctx, r.eng); left != 0 || err != nil {
 		t.Fatal(left, err)
 	}
 	other := r.steal(r.clock.Now())
-	if err := relay.lease.release(r.eng); err != nil {
+	if err := relay.shared.lease.release(r.eng); err != nil {
 		t.Fatal(err)
 	}
 	if l, found := r.holder(); !found || l.owner != other.owner {
 		t.Errorf("the lease of the other relay was released: %v %v", l, found)
 	}
-	if left, err := relay.lease.take(ctx, r.eng); left != DefaultLeaseTTL || err != nil {
+	if left, err := relay.shared.lease.take(ctx, r.eng); left != DefaultLeaseTTL || err != nil {
 		t.Errorf("a lease of another relay: %v left, %v", left, err)
 	}
 }
@@ -286,7 +286,7 @@ func TestIdleRelayWritesNothing(t *testing.T) {
 
 func TestNoSendStartsThatCouldOutlastTheLease(t *testing.T) {
 	r := newRig(t)
-	l := r.relay(Options{}).lease
+	l := r.relay(Options{}).shared.lease
 	if _, err := l.take(ctx, r.eng); err != nil {
 		t.Fatal(err)
 	}

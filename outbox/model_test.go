@@ -42,7 +42,7 @@ func (m *model) relay() *Relay {
 	if err != nil {
 		m.Fatal(err)
 	}
-	r.dial = func(...kgo.Opt) (client, error) { return &fakeClient{b: m.rig.broker}, nil }
+	r.shared.dial = func(...kgo.Opt) (client, error) { return &fakeClient{b: m.rig.broker}, nil }
 	return r
 }
 
@@ -50,7 +50,7 @@ func (m *model) relay() *Relay {
 func (m *model) begin() {
 	r := m.relay()
 	for {
-		left, err := r.lease.take(ctx, m.rig.eng)
+		left, err := r.shared.lease.take(ctx, m.rig.eng)
 		if err != nil {
 			m.Fatal(err)
 		}
@@ -64,7 +64,7 @@ func (m *model) begin() {
 		m.Fatal(err)
 	}
 	if m.options.ExactlyOnce != nil {
-		m.session.progress = &progress{topic: "progress", store: "store"}
+		m.session.connection.progress = &progress{topic: "progress", store: "store"}
 	}
 }
 
@@ -74,13 +74,13 @@ func (m *model) step() {
 		m.begin()
 	}
 	s := m.session
-	err := s.lease.ensure(s.eng, s.opt.Batch.Time)
+	err := s.connection.shared.lease.ensure(s.connection.shared.eng, s.connection.shared.opt.Batch.Time)
 	var w *work
 	if err == nil {
-		w, err = s.queue.collect(ctx, m.rig.clock.Now().UnixMilli(), s.opt.Batch)
+		w, err = s.queue.collect(ctx, m.rig.clock.Now().UnixMilli(), s.connection.shared.opt.Batch)
 	}
 	if err == nil && len(w.items)+len(w.hold) > 0 {
-		if err = s.connect(); err == nil {
+		if err = s.connection.connect(); err == nil {
 			err = s.batch(ctx, w)
 		}
 	}
@@ -196,7 +196,7 @@ func (m *model) drain() {
 			m.Fatalf("%s is lost", s.id)
 		}
 	}
-	f, err := r.figures(ctx)
+	f, err := r.shared.figures(ctx)
 	if err != nil || f.pending != 0 || f.parked != 0 || f.due != 0 {
 		m.Fatalf("%+v %v", f, err)
 	}

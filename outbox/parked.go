@@ -30,7 +30,7 @@ type ParkedMessage struct {
 // Parked returns an iterator over the parked messages. It has the semantics of Engine.Scan.
 func (r *Relay) Parked(ctx context.Context) iter.Seq2[ParkedMessage, error] {
 	return func(yield func(ParkedMessage, error) bool) {
-		for kv, err := range r.eng.In(entry.Space).Scan(ctx, engine.Range{Prefix: entry.ParkedPrefix}) {
+		for kv, err := range r.shared.eng.In(entry.Space).Scan(ctx, engine.Range{Prefix: entry.ParkedPrefix}) {
 			var e entry.Entry
 			if err == nil {
 				e, err = parse(kv)
@@ -113,7 +113,7 @@ func (d *redrive) dueOf(e *entry.Entry, present int64) int64 {
 // are dropped if again is nil.
 func (r *Relay) unpark(ctx context.Context, prefix []byte, again *redrive) (n int, err error) {
 	var keys [][]byte
-	for kv, err := range r.eng.In(entry.Space).Scan(ctx, engine.Range{Prefix: prefix}) {
+	for kv, err := range r.shared.eng.In(entry.Space).Scan(ctx, engine.Range{Prefix: prefix}) {
 		if err != nil {
 			return 0, err
 		}
@@ -132,7 +132,7 @@ func (r *Relay) unpark(ctx context.Context, prefix []byte, again *redrive) (n in
 		}
 		keys, n = keys[taken:], n+found
 		if again != nil && found > 0 {
-			r.lookAgain.Store(true)
+			r.shared.marks.lookAgain.Store(true)
 			r.Wake()
 		}
 	}
@@ -152,7 +152,7 @@ const (
 // unparkSome unparks messages in one transaction: the first ones of keys. It returns how many of the
 // keys it has taken, and how many of these were still parked.
 func (r *Relay) unparkSome(ctx context.Context, keys [][]byte, again *redrive) (taken, found int, err error) {
-	err = r.eng.Update(ctx, func(tx *engine.Tx) error {
+	err = r.shared.eng.Update(ctx, func(tx *engine.Tx) error {
 		taken, found = 0, 0
 		if again != nil {
 			again.begin()
@@ -200,6 +200,6 @@ func (r *Relay) unparkOne(tx *engine.Tx, g *entry.Gone, key []byte, again *redri
 	}
 	g.Redriven++
 	e.Attempts, e.Refused, e.NotBefore, e.LastError = 0, 0, 0, ""
-	e.Due = again.dueOf(&e, r.opt.Clock.Now().UnixMilli())
+	e.Due = again.dueOf(&e, r.shared.opt.Clock.Now().UnixMilli())
 	return len(value), space.Put(entry.DelayedKey(e.Due, redriven|g.Redriven), e.Append(nil))
 }

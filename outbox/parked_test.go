@@ -35,7 +35,7 @@ func TestPublishedBatchIsRemovedDespiteManyConflicts(t *testing.T) {
 	r := newRig(t)
 	const conflicts = 3 * leaseRetries
 	relay := r.park(ids("parked", conflicts)...)
-	if _, err := relay.lease.take(ctx, r.eng); err != nil {
+	if _, err := relay.shared.lease.take(ctx, r.eng); err != nil {
 		t.Fatal(err)
 	}
 	r.produce("published")
@@ -50,13 +50,13 @@ func TestPublishedBatchIsRemovedDespiteManyConflicts(t *testing.T) {
 		}
 		return published.apply(tx)
 	}
-	if err := relay.lease.update(ctx, r.eng, apply); err != nil {
+	if err := relay.shared.lease.update(ctx, r.eng, apply); err != nil {
 		t.Fatalf("after %d conflicts: %v", n, err)
 	}
 	if left := entries(t, r.eng, entry.ReadyPrefix); len(left) != 0 {
 		t.Errorf("%+v", left)
 	}
-	if f, err := relay.figures(ctx); err != nil || f.pending != conflicts || f.parked != 0 {
+	if f, err := relay.shared.figures(ctx); err != nil || f.pending != conflicts || f.parked != 0 {
 		t.Errorf("%+v, %v", f, err)
 	}
 }
@@ -64,12 +64,12 @@ func TestPublishedBatchIsRemovedDespiteManyConflicts(t *testing.T) {
 func TestConflictsOfTheRelayEndWithItsContext(t *testing.T) {
 	r := newRig(t)
 	relay := r.relay(Options{})
-	if _, err := relay.lease.take(ctx, r.eng); err != nil {
+	if _, err := relay.shared.lease.take(ctx, r.eng); err != nil {
 		t.Fatal(err)
 	}
 	ended, end := context.WithCancel(ctx)
 	n := 0
-	err := relay.lease.update(ended, r.eng, func(tx *engine.Tx) error {
+	err := relay.shared.lease.update(ended, r.eng, func(tx *engine.Tx) error {
 		if n++; n == 2*leaseRetries {
 			end()
 		}
@@ -105,7 +105,7 @@ func TestRedriveAllMakesFewTransactionsInTheOrderOfParking(t *testing.T) {
 	if !slices.Equal(got, parked) {
 		t.Errorf("the order is %q", got)
 	}
-	if f, err := relay.figures(ctx); err != nil || f.pending != n || f.due != n || f.parked != 0 {
+	if f, err := relay.shared.figures(ctx); err != nil || f.pending != n || f.due != n || f.parked != 0 {
 		t.Errorf("%+v, %v", f, err)
 	}
 }
@@ -116,7 +116,7 @@ func TestRedriveAllOutlastsConflicts(t *testing.T) {
 	const n = 3 * unparkLeast
 	relay := r.park(ids("m", n)...)
 	conflicts := 2 * leaseRetries
-	relay.opt.Clock = &hookedClock{r.clock, func() {
+	relay.shared.opt.Clock = &hookedClock{r.clock, func() {
 		if conflicts--; conflicts >= 0 {
 			if err := r.eng.Update(ctx, func(tx *engine.Tx) error {
 				return updateGone(tx, func(*entry.Gone) error { return nil })
@@ -183,7 +183,7 @@ func TestRedrivenMessageIsPublishedAtOnce(t *testing.T) {
 	r.produceDue(r.clock.Now().Add(time.Second), "delayed")
 	r.clock.advance(2 * time.Second)
 	r.step(s)
-	if err := (&Relay{shared: s.shared}).Redrive(ctx, "bad"); err != nil {
+	if err := (&Relay{shared: s.connection.shared}).Redrive(ctx, "bad"); err != nil {
 		t.Fatal(err)
 	}
 	r.step(s)
@@ -231,7 +231,7 @@ func (r *rig) parkOutOfOrder() *Relay {
 		r.clock.advance(time.Second)
 	}
 	r.broker.setAnswer(nil)
-	relay := &Relay{shared: s.shared}
+	relay := &Relay{shared: s.connection.shared}
 	var order []string
 	for place := range uint64(3) {
 		for _, id := range []string{"k1", "k2", "other"} {
@@ -253,7 +253,7 @@ func TestRedriveAllKeepsDueTimes(t *testing.T) {
 	r := newRig(t)
 	relay := r.parkOutOfOrder()
 	reads := 0
-	relay.opt.Clock = &hookedClock{r.clock, func() {
+	relay.shared.opt.Clock = &hookedClock{r.clock, func() {
 		if reads++; reads == 1 {
 			if err := r.eng.Update(ctx, func(tx *engine.Tx) error {
 				return updateGone(tx, func(*entry.Gone) error { return nil })

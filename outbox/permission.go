@@ -14,12 +14,12 @@ import (
 // were not at fault. If the broker does not say which operations are permitted, all have failed.
 func (c *connection) spare(items []*item) error {
 	var permitted map[string]bool
-	err := c.during(context.Background(), c.opt.Batch.Time, func(ctx context.Context) (err error) {
+	err := c.during(context.Background(), c.shared.opt.Batch.Time, func(ctx context.Context) (err error) {
 		permitted, err = c.permitted(ctx, items)
 		return err
 	})
 	for _, i := range items {
-		if i.outcome == failed && errors.Is(i.err, kerr.TopicAuthorizationFailed) && permitted[i.Topic] {
+		if i.outcome == failed && errors.Is(i.err, kerr.TopicAuthorizationFailed) && permitted[i.Entry.Topic] {
 			i.outcome, i.err = aborted, nil
 		}
 	}
@@ -31,7 +31,7 @@ func (c *connection) spare(items []*item) error {
 
 // permitted returns the topics of items to which the relay may write.
 func (c *connection) permitted(ctx context.Context, items []*item) (map[string]bool, error) {
-	client, err := c.hooks.NewClient(c.opt.Client...)
+	client, err := c.shared.hooks.NewClient(c.shared.opt.Client...)
 	if err != nil {
 		return nil, err
 	}
@@ -40,10 +40,10 @@ func (c *connection) permitted(ctx context.Context, items []*item) (map[string]b
 	req.IncludeTopicAuthorizedOperations = true
 	asked := make(map[string]bool)
 	for _, i := range items {
-		if !asked[i.Topic] {
-			asked[i.Topic] = true
+		if !asked[i.Entry.Topic] {
+			asked[i.Entry.Topic] = true
 			topic := kmsg.NewMetadataRequestTopic()
-			topic.Topic = kmsg.StringPtr(i.Topic)
+			topic.Topic = kmsg.StringPtr(i.Entry.Topic)
 			req.Topics = append(req.Topics, topic)
 		}
 	}

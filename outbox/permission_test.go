@@ -67,10 +67,10 @@ func TestTopicWithoutPermissionStopsNoOthersExactlyOnce(t *testing.T) {
 	}
 	s := &session{connection: connection{shared: relay.shared}, queue: newQueue(relay.shared)}
 	t.Cleanup(func() {
-		s.abandon()
-		s.closing.Wait()
+		s.connection.abandon()
+		s.connection.shared.closing.Wait()
 	})
-	if _, err := s.lease.take(ctx, r.eng); err != nil {
+	if _, err := s.connection.shared.lease.take(ctx, r.eng); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.load(ctx); err != nil {

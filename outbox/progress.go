@@ -48,7 +48,7 @@ func (p *progress) record(items []*item) *item {
 	b := binary.AppendUvarint([]byte{progressVersion}, uint64(len(items)))
 	for _, i := range items {
 		b = append(binary.AppendUvarint(b, uint64(len(i.key))), i.key...)
-		b = binary.BigEndian.AppendUint64(b, xxh3.HashString(i.ID))
+		b = binary.BigEndian.AppendUint64(b, xxh3.HashString(i.Entry.ID))
 	}
 	b = append(b, p.mac(b)...)
 	return &item{Entry: entry.Entry{Topic: p.topic, Partition: 0, Key: []byte(p.store), Value: b}}
@@ -76,13 +76,13 @@ func (p *progress) list(r *kgo.Record) ([]listed, error) {
 
 // secret returns the secret of the store, which the first exactly-once relay has made.
 func (c *connection) secret(ctx context.Context) (secret []byte, err error) {
-	secret, found, err := c.eng.In(entry.Space).Get(ctx, entry.SecretKey)
+	secret, found, err := c.shared.eng.In(entry.Space).Get(ctx, entry.SecretKey)
 	if err != nil || found {
 		return secret, err
 	}
 	secret = make([]byte, sha256.Size)
 	_, _ = rand.Read(secret) // never fails
-	return secret, c.lease.update(ctx, c.eng, func(tx *engine.Tx) error { return tx.In(entry.Space).Put(entry.SecretKey, secret) })
+	return secret, c.shared.lease.update(ctx, c.shared.eng, func(tx *engine.Tx) error { return tx.In(entry.Space).Put(entry.SecretKey, secret) })
 }
 
 // A listed is an entry in a record of progress.

@@ -23,7 +23,7 @@ func TestListedEntryIsRemovedOnlyIfItIsTheSameMessage(t *testing.T) {
 	r := newRig(t)
 	r.produce("published", "another one with the same key")
 	s := &connection{shared: r.relay(Options{}).shared, progress: &progress{}}
-	if _, err := s.lease.take(ctx, r.eng); err != nil {
+	if _, err := s.shared.lease.take(ctx, r.eng); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.remove(ctx, []listed{
@@ -37,7 +37,7 @@ func TestListedEntryIsRemovedOnlyIfItIsTheSameMessage(t *testing.T) {
 	if len(left) != 1 || left[0].ID != "another one with the same key" {
 		t.Errorf("%+v", left)
 	}
-	if f, err := s.figures(ctx); f.pending != 1 || err != nil {
+	if f, err := s.shared.figures(ctx); f.pending != 1 || err != nil {
 		t.Errorf("%+v %v", f, err)
 	}
 }
@@ -47,24 +47,24 @@ func TestListedEntriesCountAsSentOnceTheyAreRemoved(t *testing.T) {
 	r.produce("published")
 	s := &connection{shared: r.relay(Options{}).shared, progress: &progress{}}
 	list := []listed{{entry.ReadyKey(1), xxh3.HashString("published")}}
-	if _, err := s.lease.take(ctx, r.eng); err != nil {
+	if _, err := s.shared.lease.take(ctx, r.eng); err != nil {
 		t.Fatal(err)
 	}
 	other := r.steal(r.clock.Now())
 	if _, err := s.remove(ctx, list); !errors.Is(err, errLeaseLost) {
 		t.Fatal(err)
 	}
-	if n := testutil.ToFloat64(s.metrics.sent); n != 0 {
+	if n := testutil.ToFloat64(s.shared.metrics.sent); n != 0 {
 		t.Errorf("%v messages were sent before one was removed", n)
 	}
 	r.clock.advance(other.ttl)
-	if left, err := s.lease.take(ctx, r.eng); left != 0 || err != nil {
+	if left, err := s.shared.lease.take(ctx, r.eng); left != 0 || err != nil {
 		t.Fatal(left, err)
 	}
 	if _, err := s.remove(ctx, list); err != nil {
 		t.Fatal(err)
 	}
-	if n := testutil.ToFloat64(s.metrics.sent); n != 1 {
+	if n := testutil.ToFloat64(s.shared.metrics.sent); n != 1 {
 		t.Errorf("%v messages were sent, want 1", n)
 	}
 }
@@ -75,14 +75,14 @@ func TestEntryThatIsListedTwiceCountsOnce(t *testing.T) {
 	r := newRig(t)
 	r.produce("published", "another one")
 	s := &connection{shared: r.relay(Options{}).shared, progress: &progress{}}
-	if _, err := s.lease.take(ctx, r.eng); err != nil {
+	if _, err := s.shared.lease.take(ctx, r.eng); err != nil {
 		t.Fatal(err)
 	}
 	l := listed{entry.ReadyKey(1), xxh3.HashString("published")}
 	if removed, err := s.remove(ctx, []listed{l, l}); removed != 1 || err != nil {
 		t.Errorf("%d were removed, %v", removed, err)
 	}
-	if f, err := s.figures(ctx); f.pending != 1 || err != nil {
+	if f, err := s.shared.figures(ctx); f.pending != 1 || err != nil {
 		t.Errorf("%+v %v", f, err)
 	}
 }
@@ -136,7 +136,7 @@ func TestProgressOfOthersIsIgnored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := relay.lease.take(ctx, r.eng); err != nil {
+	if _, err := relay.shared.lease.take(ctx, r.eng); err != nil {
 		t.Fatal(err)
 	}
 	c := &connection{shared: relay.shared}
@@ -156,7 +156,7 @@ func TestSecretOfAStoreIsKept(t *testing.T) {
 	var secrets [][]byte
 	for range 2 {
 		relay := r.relay(Options{ExactlyOnce: exactlyOnce})
-		if _, err := relay.lease.take(ctx, r.eng); err != nil {
+		if _, err := relay.shared.lease.take(ctx, r.eng); err != nil {
 			t.Fatal(err)
 		}
 		secret, err := (&connection{shared: relay.shared}).secret(ctx)
@@ -164,7 +164,7 @@ func TestSecretOfAStoreIsKept(t *testing.T) {
 			t.Fatal(secret, err)
 		}
 		secrets = append(secrets, secret)
-		if err := relay.lease.release(r.eng); err != nil {
+		if err := relay.shared.lease.release(r.eng); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -175,7 +175,7 @@ func TestSecretOfAStoreIsKept(t *testing.T) {
 
 func FuzzProgress(f *testing.F) {
 	p := &progress{topic: "progress", store: "store"}
-	genuine := p.record([]*item{{Entry: entry.Entry{ID: "a"}, key: []byte("r1")}, {Entry: entry.Entry{ID: "b"}, key: []byte("d22")}}).Value
+	genuine := p.record([]*item{{Entry: entry.Entry{ID: "a"}, key: []byte("r1")}, {Entry: entry.Entry{ID: "b"}, key: []byte("d22")}}).Entry.Value
 	f.Add(genuine)
 	f.Add(genuine[:len(genuine)-32])
 	f.Add([]byte{1})
@@ -204,13 +204,13 @@ func TestAnyNumberOfListedEntriesIsRemoved(t *testing.T) {
 	list := r.backlog(n)
 	s := r.session(r.relay(Options{ExactlyOnce: exactlyOnce}))
 	before := r.mem.Calls(storetest.OpApply)
-	if removed, err := s.remove(ctx, list); removed != n || err != nil {
+	if removed, err := s.connection.remove(ctx, list); removed != n || err != nil {
 		t.Fatal(removed, err)
 	}
 	if batches := r.mem.Calls(storetest.OpApply) - before; batches != 3 {
 		t.Errorf("%d entries were removed in %d transactions of at most %d", n, batches, removeMost)
 	}
-	if f, err := s.figures(ctx); f.pending != 0 || err != nil {
+	if f, err := s.connection.shared.figures(ctx); f.pending != 0 || err != nil {
 		t.Errorf("%+v %v", f, err)
 	}
 }
@@ -253,13 +253,13 @@ func TestRecoveryContinuesWhereTheLastOneEnded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if left, err := relay.lease.take(ctx, r.eng); left > 0 || err != nil {
+		if left, err := relay.shared.lease.take(ctx, r.eng); left > 0 || err != nil {
 			t.Fatal(left, err)
 		}
 		c := &connection{shared: relay.shared}
 		defer c.abandon()
 		if removed, err = c.recover(ctx); err == nil {
-			err = relay.lease.release(r.eng)
+			err = relay.shared.lease.release(r.eng)
 		}
 		return removed, err
 	}

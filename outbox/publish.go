@@ -17,18 +17,18 @@ import (
 // out. The client sets the timestamp to the time of the publication, from which Kafka counts the
 // retention: by the clock of the machine, because Kafka compares it with that of the broker.
 func (i *item) record() *kgo.Record {
-	headers := make([]kgo.RecordHeader, 0, len(i.Headers)+2)
-	for _, h := range i.Headers {
+	headers := make([]kgo.RecordHeader, 0, len(i.Entry.Headers)+2)
+	for _, h := range i.Entry.Headers {
 		if h.Key != correlation.MessageID && h.Key != correlation.MessageTime {
 			headers = append(headers, kgo.RecordHeader{Key: h.Key, Value: bytes.Clone(h.Value)})
 		}
 	}
-	at := time.UnixMilli(i.Time)
+	at := time.UnixMilli(i.Entry.Time)
 	headers = append(headers,
-		kgo.RecordHeader{Key: correlation.MessageID, Value: []byte(i.ID)},
+		kgo.RecordHeader{Key: correlation.MessageID, Value: []byte(i.Entry.ID)},
 		kgo.RecordHeader{Key: correlation.MessageTime, Value: at.UTC().AppendFormat(nil, time.RFC3339Nano)})
-	r := &kgo.Record{Topic: i.Topic, Partition: i.Partition, Key: bytes.Clone(i.Key), Value: bytes.Clone(i.Value), Headers: headers}
-	if i.Stamped {
+	r := &kgo.Record{Topic: i.Entry.Topic, Partition: i.Entry.Partition, Key: bytes.Clone(i.Entry.Key), Value: bytes.Clone(i.Entry.Value), Headers: headers}
+	if i.Entry.Stamped {
 		r.Timestamp = at
 	}
 	return r
@@ -99,7 +99,7 @@ func (c *connection) landed() (items []*item) {
 			if r.err == nil {
 				i.outcome = published
 				c.answered(i.on)
-			} else if i.outcome = failed; c.holds.failed(i.on) {
+			} else if i.outcome = failed; c.shared.holds.failed(i.on) {
 				c.answered(i.on)
 			}
 		}
@@ -110,15 +110,15 @@ func (c *connection) landed() (items []*item) {
 
 // hold changes the hold of a partition.
 func (c *connection) hold(p partition, fn func(*hold)) {
-	if c.holds.change(p, fn) {
-		c.opt.Telemetry.Logger.Warn("outbox: a partition does not answer: its messages wait until it does, and others do not wait for it", p.attrs()...)
+	if c.shared.holds.change(p, fn) {
+		c.shared.opt.Telemetry.Logger.Warn("outbox: a partition does not answer: its messages wait until it does, and others do not wait for it", p.attrs()...)
 	}
 }
 
 // answered ends the hold of a partition. The groups that wait for it are released after the batch.
 func (c *connection) answered(p partition) {
-	if c.holds.end(p) {
-		c.opt.Telemetry.Logger.Info("outbox: a held partition is tried again, or has answered", p.attrs()...)
+	if c.shared.holds.end(p) {
+		c.shared.opt.Telemetry.Logger.Info("outbox: a held partition is tried again, or has answered", p.attrs()...)
 	}
 	c.released = append(c.released, p)
 }

@@ -212,15 +212,15 @@ func (q *queue) collectHeld(ctx context.Context, w *work, g *group, b Batch) (fi
 		if err != nil {
 			return false, err
 		}
-		if !first && i.Attempts > 0 {
-			g.rest = i.NotBefore
+		if !first && i.Entry.Attempts > 0 {
+			g.rest = i.Entry.NotBefore
 			return true, nil
 		}
 		if !w.fits(i, b) {
 			return !first, nil
 		}
 		if first {
-			g.first, g.due = i.place, i.Due
+			g.first, g.due = i.place, i.Entry.Due
 			q.backoff.remove(g)
 			w.groups = append(w.groups, g)
 		}
@@ -312,13 +312,13 @@ func (q *queue) collectUnseen(ctx context.Context, w *work, now int64, b Batch) 
 	}
 	q.later = 0
 	for {
-		if d != nil && d.Due > now {
-			q.later, d = d.Due, nil
+		if d != nil && d.Entry.Due > now {
+			q.later, d = d.Entry.Due, nil
 		}
 		switch {
 		case r == nil && d == nil:
 			return false, nil
-		case d == nil || r != nil && r.Due <= d.Due:
+		case d == nil || r != nil && r.Entry.Due <= d.Entry.Due:
 			if !q.takeOrLeave(w, r, b) {
 				return true, nil
 			}

@@ -145,8 +145,8 @@ func TestTopicWithoutAnswersStopsNoOthersExactlyOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dial := relay.dial
-	relay.dial = func(o ...kgo.Opt) (client, error) {
+	dial := relay.shared.dial
+	relay.shared.dial = func(o ...kgo.Opt) (client, error) {
 		c, err := dial(o...)
 		if err != nil {
 			return nil, err
@@ -212,7 +212,7 @@ func failingRetriesLeaveRoom(t *testing.T, err error, size int) {
 	r.produce(ids("bad", 3*size)...)
 	for len(s.queue.groups) < 3*size {
 		r.step(s)
-		r.clock.advance(s.opt.Interval)
+		r.clock.advance(s.connection.shared.opt.Interval)
 	}
 	const steps = 20
 	share := (size + 1) / 2

@@ -56,30 +56,30 @@ func (r *rig) reconnect(t *testing.T, aborting func(b *kafkatest.Broker, o Optio
 			t.Error(err)
 		}
 	}
-	dial := relay.dial
-	relay.dial = func(o ...kgo.Opt) (client, error) {
+	dial := relay.shared.dial
+	relay.shared.dial = func(o ...kgo.Opt) (client, error) {
 		c, err := dial(o...)
 		if err != nil {
 			return nil, err
 		}
-		return &brokenClient{c.(*kgo.Client), broken, func() { toBroken(); aborting(b, relay.opt) }}, nil
+		return &brokenClient{c.(*kgo.Client), broken, func() { toBroken(); aborting(b, relay.shared.opt) }}, nil
 	}
 	s = &session{connection: connection{shared: relay.shared}, queue: newQueue(relay.shared)}
-	if _, err := s.lease.take(ctx, r.eng); err != nil {
+	if _, err := s.connection.shared.lease.take(ctx, r.eng); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.load(ctx); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		s.abandon()
-		s.closing.Wait()
+		s.connection.abandon()
+		s.connection.shared.closing.Wait()
 	})
 	toBroken()
 	produceN(t, r.eng, topic, 0, 20)
-	first := s.client
+	first := s.connection.client
 	r.step(s)
-	if s.client == first {
+	if s.connection.client == first {
 		t.Fatal("the client was not made again")
 	}
 	return s, func() map[string]int {
@@ -109,7 +109,7 @@ func TestQueueIsReadAgainIfAnEntryWasPublishedMeanwhile(t *testing.T) {
 		}
 	})
 	for range 3 { // the first one fails again
-		r.clock.advance(s.opt.Interval)
+		r.clock.advance(s.connection.shared.opt.Interval)
 		r.step(s)
 	}
 	seen := publish()

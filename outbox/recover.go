@@ -61,7 +61,7 @@ func (c *connection) recover(ctx context.Context) (removed int, err error) {
 		removed += n
 	}
 	if r != nil && r.progress.foreign > 0 {
-		c.opt.Telemetry.Logger.Warn("outbox: records of the progress topic that this store has not written are ignored: allow only relays to write to it",
+		c.shared.opt.Telemetry.Logger.Warn("outbox: records of the progress topic that this store has not written are ignored: allow only relays to write to it",
 			slog.String("topic", r.progress.topic), slog.Int("records", r.progress.foreign))
 	}
 	if err != nil {
@@ -100,7 +100,7 @@ func (c *connection) removePart(ctx context.Context, part []listed, last bool) (
 	// An entry is listed twice if it was published, and again after a backup was restored.
 	taken := make(map[string]struct{}, len(part))
 	for _, l := range part {
-		value, found, err := c.eng.In(entry.Space).Get(ctx, l.key)
+		value, found, err := c.shared.eng.In(entry.Space).Get(ctx, l.key)
 		if err != nil {
 			return 0, err
 		}
@@ -111,20 +111,20 @@ func (c *connection) removePart(ctx context.Context, part []listed, last bool) (
 		if err != nil {
 			return 0, err
 		}
-		if xxh3.HashString(i.ID) == l.hash {
+		if xxh3.HashString(i.Entry.ID) == l.hash {
 			taken[string(l.key)] = struct{}{}
 			change.remove(i)
 			change.gone.Entries++
-			change.gone.Bytes += i.Bytes()
+			change.gone.Bytes += i.Entry.Bytes()
 		}
 	}
 	if last {
 		change.put = append(change.put, c.progress.keyValue())
 	}
-	if err := c.lease.update(ctx, c.eng, change.apply); err != nil {
+	if err := c.shared.lease.update(ctx, c.shared.eng, change.apply); err != nil {
 		return 0, err
 	}
-	c.metrics.sent.Add(float64(len(change.deleted)))
+	c.shared.metrics.sent.Add(float64(len(change.deleted)))
 	return len(change.deleted), nil
 }
 
@@ -139,9 +139,9 @@ type progressReader struct {
 }
 
 func (c *connection) openProgress(ctx context.Context, secret []byte) (*progressReader, error) {
-	p := &progress{topic: c.opt.ExactlyOnce.ProgressTopic, store: uuid.UUID(c.eng.Identity().UUID).String(), secret: secret}
-	plain := append(slices.Clone(c.opt.Client), kgo.RequiredAcks(kgo.AllISRAcks()))
-	admin, err := c.hooks.NewClient(append(plain, kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
+	p := &progress{topic: c.shared.opt.ExactlyOnce.ProgressTopic, store: uuid.UUID(c.shared.eng.Identity().UUID).String(), secret: secret}
+	plain := append(slices.Clone(c.shared.opt.Client), kgo.RequiredAcks(kgo.AllISRAcks()))
+	admin, err := c.shared.hooks.NewClient(append(plain, kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: making a client: %w", err)
 	}
@@ -149,7 +149,7 @@ func (c *connection) openProgress(ctx context.Context, secret []byte) (*progress
 	if err := p.describe(ctx, kadm.NewClient(admin)); err != nil {
 		return nil, err
 	}
-	from, err := p.start(ctx, c.eng)
+	from, err := p.start(ctx, c.shared.eng)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func (c *connection) openProgress(ctx context.Context, secret []byte) (*progress
 	if err := p.awaitStable(ctx, admin, barrier.Offset, stableTime); err != nil {
 		return nil, err
 	}
-	client, err := c.hooks.NewClient(append(plain, kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.MaxDecompressBatchBytes(maxProgressBatch),
+	client, err := c.shared.hooks.NewClient(append(plain, kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.MaxDecompressBatchBytes(maxProgressBatch),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{p.topic: {0: from}}),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 	if err != nil {

@@ -311,8 +311,8 @@ func (r *rig) relay(o Options) *Relay {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	relay.dial = func(...kgo.Opt) (client, error) { return &fakeClient{b: r.broker}, nil }
-	relay.limits.read = func(context.Context, []string) (map[string]int32, map[string]error) { return nil, nil }
+	relay.shared.dial = func(...kgo.Opt) (client, error) { return &fakeClient{b: r.broker}, nil }
+	relay.shared.limits.read = func(context.Context, []string) (map[string]int32, map[string]error) { return nil, nil }
 	return relay
 }
 
@@ -464,10 +464,10 @@ func (c *hookedClock) Now() time.Time {
 func (r *rig) session(relay *Relay) *session {
 	r.t.Helper()
 	s := &session{connection: connection{shared: relay.shared}, queue: newQueue(relay.shared)}
-	if relay.opt.ExactlyOnce != nil {
-		s.progress = &progress{topic: "progress", store: "store"}
+	if relay.shared.opt.ExactlyOnce != nil {
+		s.connection.progress = &progress{topic: "progress", store: "store"}
 	}
-	if _, err := s.lease.take(ctx, r.eng); err != nil {
+	if _, err := s.connection.shared.lease.take(ctx, r.eng); err != nil {
 		r.t.Fatal(err)
 	}
 	if err := s.queue.load(ctx, nil); err != nil {
@@ -479,13 +479,13 @@ func (r *rig) session(relay *Relay) *session {
 // step makes one batch, if there is anything to publish.
 func (r *rig) step(s *session) {
 	r.t.Helper()
-	err := s.lease.ensure(s.eng, s.opt.Batch.Time)
+	err := s.connection.shared.lease.ensure(s.connection.shared.eng, s.connection.shared.opt.Batch.Time)
 	var w *work
 	if err == nil {
 		w, err = s.collect(ctx, r.clock.Now().UnixMilli())
 	}
 	if err == nil && !w.empty() {
-		if err = s.connect(); err == nil {
+		if err = s.connection.connect(); err == nil {
 			err = s.batch(ctx, w)
 		}
 	}

@@ -40,18 +40,18 @@ type result struct {
 func newSending(c *connection, n int) *sending {
 	return &sending{
 		c: c, client: c.client, results: make(chan result, n), flying: make(map[*item]*flight, n),
-		behind: make(map[entry.Group][]*item), started: c.opt.Clock.Now(),
+		behind: make(map[entry.Group][]*item), started: c.shared.opt.Clock.Now(),
 	}
 }
 
 // start sends an item, unless the send could outlast the lease, or its topic is held.
 func (b *sending) start(i *item) {
-	left := b.c.opt.Batch.Time - b.c.opt.Clock.Now().Sub(b.started)
-	if left <= 0 || !b.c.lease.covers(left) {
+	left := b.c.shared.opt.Batch.Time - b.c.shared.opt.Clock.Now().Sub(b.started)
+	if left <= 0 || !b.c.shared.lease.covers(left) {
 		return
 	}
-	unknown := partition{i.Topic, unknownPartition}
-	if until, held := b.c.holds.held(unknown); held {
+	unknown := partition{i.Entry.Topic, unknownPartition}
+	if until, held := b.c.shared.holds.held(unknown); held {
 		i.outcome, i.on, i.until = waiting, unknown, until
 		return
 	}
@@ -60,7 +60,7 @@ func (b *sending) start(i *item) {
 	b.client.Produce(f, i.record(), func(r *kgo.Record, err error) {
 		b.results <- result{f, r.Offset, err} // it has capacity for all
 		if b.left.Load() {
-			b.c.wakeUp()
+			b.c.shared.wakeUp()
 		}
 	})
 }
@@ -73,7 +73,7 @@ func (b *sending) finish(r result) {
 	switch {
 	case r.flight.held.Load():
 		i.outcome, i.on = waiting, r.flight.partition()
-		i.until, _ = b.c.holds.held(i.on)
+		i.until, _ = b.c.shared.holds.held(i.on)
 		return
 	case r.err != nil:
 		i.outcome, i.err = failed, r.err
@@ -84,10 +84,10 @@ func (b *sending) finish(r result) {
 	}
 	b.answers++
 	i.outcome = published
-	if b.c.holds.times(r.flight.partition()) > 0 {
+	if b.c.shared.holds.times(r.flight.partition()) > 0 {
 		b.c.answered(r.flight.partition())
 	}
-	if behind := b.behind[i.group]; len(behind) > 0 && b.c.opt.Clock.Now().Sub(b.started) < chainTime {
+	if behind := b.behind[i.group]; len(behind) > 0 && b.c.shared.opt.Clock.Now().Sub(b.started) < chainTime {
 		b.behind[i.group] = behind[1:]
 		b.start(behind[0])
 	}
@@ -97,11 +97,11 @@ func (b *sending) finish(r result) {
 // over, or the partitions of the others are silent. It renews the lease meanwhile and ends with an
 // error if that fails.
 func (b *sending) await() error {
-	over, stopOver := b.c.opt.Clock.After(b.c.opt.Batch.Time - b.c.opt.Clock.Now().Sub(b.started))
+	over, stopOver := b.c.shared.opt.Clock.After(b.c.shared.opt.Batch.Time - b.c.shared.opt.Clock.Now().Sub(b.started))
 	defer stopOver()
-	renew, stopRenew := b.c.opt.Clock.After(b.c.lease.untilRenewal())
+	renew, stopRenew := b.c.shared.opt.Clock.After(b.c.shared.lease.untilRenewal())
 	defer func() { stopRenew() }()
-	quiet, stopQuiet := b.c.opt.Clock.After(silence)
+	quiet, stopQuiet := b.c.shared.opt.Clock.After(silence)
 	defer func() { stopQuiet() }()
 	for silences, answers := 0, b.answers; len(b.flying) > 0; {
 		select {
@@ -118,13 +118,13 @@ func (b *sending) await() error {
 				return nil
 			}
 			stopQuiet()
-			quiet, stopQuiet = b.c.opt.Clock.After(silence)
+			quiet, stopQuiet = b.c.shared.opt.Clock.After(silence)
 		case <-renew:
-			if err := b.c.lease.ensure(b.c.eng, 0); err != nil {
+			if err := b.c.shared.lease.ensure(b.c.shared.eng, 0); err != nil {
 				return fmt.Errorf("outbox: renewing the lease during a batch: %w", err)
 			}
 			stopRenew()
-			renew, stopRenew = b.c.opt.Clock.After(b.c.lease.untilRenewal())
+			renew, stopRenew = b.c.shared.opt.Clock.After(b.c.shared.lease.untilRenewal())
 		}
 	}
 	return nil
@@ -134,7 +134,7 @@ func (b *sending) await() error {
 // broker: it has answered for others, or all of them have failed before, so that nothing waits for them.
 func (b *sending) areSilent() bool {
 	for i := range b.flying {
-		if i.key == nil || b.answers == 0 && i.Attempts == 0 { // the record of progress has no key
+		if i.key == nil || b.answers == 0 && i.Entry.Attempts == 0 { // the record of progress has no key
 			return false
 		}
 	}
@@ -144,7 +144,7 @@ func (b *sending) areSilent() bool {
 // held returns how often in succession a partition of an item in flight was held.
 func (b *sending) held() (times int) {
 	for _, f := range b.flying {
-		times = max(times, b.c.holds.times(f.partition()))
+		times = max(times, b.c.shared.holds.times(f.partition()))
 	}
 	return min(times, 10)
 }

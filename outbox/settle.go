@@ -28,7 +28,7 @@ func (q *queue) settle(w *work, now int64, r *Retry) *change {
 			q.gone(c, i)
 		case i.held():
 			if i.outcome == failed {
-				c.put = append(c.put, engine.KeyValue{Key: i.key, Value: i.Append(nil)})
+				c.put = append(c.put, engine.KeyValue{Key: i.key, Value: i.Entry.Append(nil)})
 			}
 			q.groups[i.group].remains(i)
 		case blocked[i.group]:
@@ -71,7 +71,7 @@ func (q *queue) gone(c *change, i *item) {
 		c.parked = append(c.parked, i)
 		c.gone.Parked++
 	} else {
-		c.gone.Bytes += i.Bytes()
+		c.gone.Bytes += i.Entry.Bytes()
 	}
 	delete(q.delayed, string(i.key))
 	if g := q.groups[i.group]; i.held() && g.head == nil { // otherwise an earlier entry of the group remains
@@ -83,7 +83,7 @@ func (q *queue) gone(c *change, i *item) {
 func (q *queue) hold(c *change, w *work, i *item) {
 	g := q.groups[i.group]
 	if g == nil {
-		g = &group{id: i.group, first: 1, next: 1, due: i.Due, index: -1}
+		g = &group{id: i.group, first: 1, next: 1, due: i.Entry.Due, index: -1}
 		q.groups[i.group] = g
 		w.groups = append(w.groups, g)
 	}
@@ -91,7 +91,7 @@ func (q *queue) hold(c *change, w *work, i *item) {
 	delete(q.delayed, string(i.key))
 	i.key, i.place = entry.HeldKey(g.id, g.next), g.next
 	g.next++
-	c.put = append(c.put, engine.KeyValue{Key: i.key, Value: i.Append(nil)})
+	c.put = append(c.put, engine.KeyValue{Key: i.key, Value: i.Entry.Append(nil)})
 }
 
 // again returns a group of the batch to those that wait, until latest at most. It waits no longer if
@@ -103,7 +103,7 @@ func (q *queue) again(g *group, latest int64) {
 	case g.head == nil && g.rest > 0:
 		g.notBefore = g.rest
 	case g.head != nil && g.head.outcome == failed:
-		g.notBefore = g.head.NotBefore
+		g.notBefore = g.head.Entry.NotBefore
 	case g.head != nil && g.head.outcome == aborted:
 		g.notBefore = atOnce
 	case g.head != nil && g.head.outcome == waiting:
@@ -113,7 +113,7 @@ func (q *queue) again(g *group, latest int64) {
 		}
 	}
 	if g.head != nil {
-		g.due = g.head.Due
+		g.due = g.head.Entry.Due
 	}
 	g.notBefore = min(g.notBefore, latest)
 	g.head, g.rest = nil, 0
@@ -122,20 +122,22 @@ func (q *queue) again(g *group, latest int64) {
 
 // fail records a failed attempt.
 func (i *item) fail(now int64, r *Retry) {
-	i.Attempts++
+	i.Entry.Attempts++
 	if refused(i.err) {
-		i.Refused++
+		i.Entry.Refused++
 	}
-	i.NotBefore = now + r.delay(i.Attempts).Milliseconds()
-	i.LastError = i.err.Error()
-	if len(i.LastError) > maxErrorBytes {
-		i.LastError = i.LastError[:maxErrorBytes]
+	i.Entry.NotBefore = now + r.delay(i.Entry.Attempts).Milliseconds()
+	i.Entry.LastError = i.err.Error()
+	if len(i.Entry.LastError) > maxErrorBytes {
+		i.Entry.LastError = i.Entry.LastError[:maxErrorBytes]
 	}
-	i.LastError = strings.ToValidUTF8(i.LastError, "")
+	i.Entry.LastError = strings.ToValidUTF8(i.Entry.LastError, "")
 }
 
 // exhausted reports whether a failed item must be parked.
-func (i *item) exhausted(r *Retry) bool { return refused(i.err) && i.Refused >= uint64(r.Attempts) }
+func (i *item) exhausted(r *Retry) bool {
+	return refused(i.err) && i.Entry.Refused >= uint64(r.Attempts)
+}
 
 // maxErrorBytes is the maximum size of the error text that is stored with an entry.
 const maxErrorBytes = 1 << 10

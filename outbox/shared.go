@@ -11,7 +11,7 @@ import (
 
 // shared contains what a relay and its sessions have in common.
 type shared struct {
-	marks
+	marks   marks
 	eng     *engine.Engine
 	opt     Options
 	lease   *lease // used by Run only

@@ -26,7 +26,7 @@ func (c *connection) publishInTransaction(items []*item) error {
 		b.start(i)
 	}
 	sent := items
-	if c.holds.holding() { // the record must not list the items of held partitions
+	if c.shared.holds.holding() { // the record must not list the items of held partitions
 		if err := b.await(); err != nil {
 			c.abandon()
 			return err
@@ -45,7 +45,7 @@ func (c *connection) publishInTransaction(items []*item) error {
 	if record.outcome != published || slices.ContainsFunc(sent, func(i *item) bool { return i.outcome != published }) {
 		return c.abort(items, record, len(b.flying) == 0)
 	}
-	if err := c.lease.ensure(c.eng, c.opt.Batch.Time); err != nil {
+	if err := c.shared.lease.ensure(c.shared.eng, c.shared.opt.Batch.Time); err != nil {
 		c.abandon() // the relay that has the lease aborts the transaction
 		return err
 	}
@@ -69,7 +69,7 @@ func (c *connection) holdSilent(b *sending) {
 	}
 	for p := range partitions {
 		c.hold(p, func(h *hold) {
-			h.until = c.opt.Clock.Now().Add(holdTime(&c.opt, h.times)).UnixMilli()
+			h.until = c.shared.opt.Clock.Now().Add(holdTime(&c.shared.opt, h.times)).UnixMilli()
 			h.times, h.over = h.times+1, false
 		})
 	}
@@ -120,7 +120,7 @@ func (c *connection) abort(items []*item, record *item, answered bool) error {
 // broker does not answer within Batch.Time: then the client is closed.
 func (c *connection) end(how kgo.TransactionEndTry) error {
 	client := c.client
-	return c.during(context.Background(), c.opt.Batch.Time, func(context.Context) error {
+	return c.during(context.Background(), c.shared.opt.Batch.Time, func(context.Context) error {
 		return client.EndTransaction(context.Background(), how)
 	})
 }

@@ -28,8 +28,6 @@ func (cs *calls) init(s *scopes, t *tracers, single, batch prometheus.Observer) 
 	}
 }
 
-// Claiming implements engine.Observer. The function it returns must be called once; until then,
-// events must not change, because it matches scopes and results.
 func (cs *calls) Claiming(ctx context.Context, events []engine.Event) func([]engine.Result) {
 	if len(events) == 0 {
 		return nil
@@ -44,7 +42,7 @@ func (cs *calls) Claiming(ctx context.Context, events []engine.Event) func([]eng
 // A call is a call that claims, between Claiming and its results. Calls are reused, so that they
 // allocate nothing.
 type call struct {
-	*calls
+	calls  *calls
 	done   func([]engine.Result) // finish
 	start  time.Time
 	events []engine.Event
@@ -56,18 +54,18 @@ func (c *call) finish(results []engine.Result) {
 		return // a bug of the caller: half of it would be counted wrong
 	}
 	took := time.Since(c.start).Seconds()
-	c.scopes.count(c.events, results)
-	durations := c.single
+	c.calls.scopes.count(c.events, results)
+	durations := c.calls.single
 	if len(c.events) > 1 {
-		durations = c.batch
+		durations = c.calls.batch
 	}
 	var first trace.Span
 	if len(c.spans) > 0 {
 		first = c.spans[0]
 	}
 	observe(durations, took, first)
-	c.tracers.end(c.spans, c.events, results)
+	c.calls.tracers.end(c.spans, c.events, results)
 	clear(c.spans)
 	c.events, c.spans = nil, c.spans[:0]
-	c.pool.Put(c)
+	c.calls.pool.Put(c)
 }

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -12,9 +13,9 @@ import (
 // An Observer turns the events of an engine into metrics and spans. Make it before the engine, pass
 // it as engine.Options.Observer, and then call Watch. One Observer serves one engine at a time.
 type Observer struct {
-	calls
-	transactions
-	watcher
+	calls        calls
+	transactions transactions
+	watcher      watcher
 
 	registerer prometheus.Registerer
 	collector  *collector
@@ -69,11 +70,30 @@ func New(opt Options) (*Observer, error) {
 // again.
 func (o *Observer) Close() {
 	o.registerer.Unregister(o.collector)
-	o.end()
+	o.watcher.end()
 }
 
 // Synced implements engine.Observer.
 func (o *Observer) Synced(took time.Duration, claims int) {
 	o.sync.Observe(took.Seconds())
 	o.synced.Add(float64(claims))
+}
+
+// Claiming implements engine.Observer. The function it returns must be called once; until then,
+// events must not change, because it matches scopes and results.
+func (o *Observer) Claiming(ctx context.Context, events []engine.Event) func([]engine.Result) {
+	return o.calls.Claiming(ctx, events)
+}
+
+// Updating implements engine.Observer. Verdicts are counted when the transaction ends, all at once;
+// single events are observed only if each has a span.
+func (o *Observer) Updating(ctx context.Context) engine.TxObserver {
+	return o.transactions.Updating(ctx)
+}
+
+// Watch makes scrapes read the figures of the engine, from now until stop is called or the engine
+// is closed, whichever is first. It replaces an engine that was watched before. stop waits for a
+// call in progress; it may be called before or after the engine is closed, and more than once.
+func (o *Observer) Watch(e Engine) (stop func()) {
+	return o.watcher.Watch(e)
 }

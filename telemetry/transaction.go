@@ -28,8 +28,6 @@ func (ts *transactions) init(s *scopes, t *tracers, durations prometheus.Observe
 	}
 }
 
-// Updating implements engine.Observer. Verdicts are counted when the transaction ends, all at once;
-// single events are observed only if each has a span.
 func (ts *transactions) Updating(ctx context.Context) engine.TxObserver {
 	t := ts.pool.Get().(*transaction)
 	follow := engine.TxObserver{Ended: t.ended}
@@ -46,16 +44,16 @@ func (ts *transactions) Updating(ctx context.Context) engine.TxObserver {
 // A transaction is one run of a closure, between Updating and its end. Transactions are reused, so
 // that they allocate nothing.
 type transaction struct {
-	*transactions
-	ended func(judged []engine.Judged, committed bool, err error) // finish
-	start time.Time
-	span  trace.Span // nil without a tracer
+	transactions *transactions
+	ended        func(judged []engine.Judged, committed bool, err error) // finish
+	start        time.Time
+	span         trace.Span // nil without a tracer
 }
 
 // eachIn makes a span for each event that the transaction judges, as a child of the transaction's
 // own.
 func (t *transaction) eachIn(ctx context.Context, tracer trace.Tracer) func(engine.Event) func(engine.Result) {
-	tracers := t.tracers
+	tracers := t.transactions.tracers
 	return func(ev engine.Event) func(engine.Result) {
 		_, span := tracer.Start(ctx, tracers.single)
 		return func(res engine.Result) {
@@ -70,10 +68,10 @@ func (t *transaction) eachIn(ctx context.Context, tracer trace.Tracer) func(engi
 func (t *transaction) finish(judged []engine.Judged, committed bool, err error) {
 	took := time.Since(t.start).Seconds()
 	for i := range judged {
-		t.scopes.countJudged(&judged[i], committed)
+		t.transactions.scopes.countJudged(&judged[i], committed)
 	}
 	if len(judged) > 0 {
-		observe(t.durations, took, t.span)
+		observe(t.transactions.durations, took, t.span)
 	}
 	if t.span != nil {
 		if t.span.IsRecording() {
@@ -82,5 +80,5 @@ func (t *transaction) finish(judged []engine.Judged, committed bool, err error) 
 		t.span.End()
 		t.span = nil
 	}
-	t.pool.Put(t)
+	t.transactions.pool.Put(t)
 }

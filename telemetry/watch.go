@@ -30,9 +30,6 @@ type watcher struct {
 	watch atomic.Pointer[watch] // nil while no engine is watched
 }
 
-// Watch makes scrapes read the figures of the engine, from now until stop is called or the engine
-// is closed, whichever is first. It replaces an engine that was watched before. stop waits for a
-// call in progress; it may be called before or after the engine is closed, and more than once.
 func (r *watcher) Watch(e Engine) (stop func()) {
 	w := newWatch(e, r.every)
 	if old := r.watch.Swap(w); old != nil {

@@ -11,8 +11,8 @@ import (
 
 // A stored version is a key of the table with its value.
 type stored struct {
-	place
-	kv engine.KeyValue
+	place place
+	kv    engine.KeyValue
 }
 
 // A group is what is stored of one Version of a row.
@@ -28,7 +28,7 @@ type group struct {
 }
 
 // isErased reports whether an erasure hides all other contents.
-func (g *group) isErased() bool { return g.all[0].tie == tieErasure }
+func (g *group) isErased() bool { return g.all[0].place.tie == tieErasure }
 
 // sort puts versions that were added in the order of keys in the order of a group.
 func (g *group) sort() {
@@ -36,11 +36,11 @@ func (g *group) sort() {
 		return
 	}
 	slices.SortFunc(g.all, func(a, b stored) int {
-		return cmp.Or(cmp.Compare(a.tie, b.tie), cmp.Compare(a.offset, b.offset))
+		return cmp.Or(cmp.Compare(a.place.tie, b.place.tie), cmp.Compare(a.place.offset, b.place.offset))
 	})
 	firsts := g.all[:0]
 	for _, s := range g.all {
-		if n := len(firsts); n > 0 && firsts[n-1].tie == s.tie {
+		if n := len(firsts); n > 0 && firsts[n-1].place.tie == s.place.tie {
 			g.repeats = append(g.repeats, s)
 		} else {
 			firsts = append(firsts, s)
@@ -52,7 +52,7 @@ func (g *group) sort() {
 		rest = firsts[1:]
 	}
 	slices.SortFunc(rest, func(a, b stored) int {
-		return cmp.Or(cmp.Compare(b.offset, a.offset), cmp.Compare(a.tie, b.tie))
+		return cmp.Or(cmp.Compare(b.place.offset, a.place.offset), cmp.Compare(a.place.tie, b.place.tie))
 	})
 }
 

@@ -412,7 +412,7 @@ func (m *model) check(t testing.TB) {
 
 func verify(t testing.TB, e *engine.Engine) {
 	t.Helper()
-	report, err := e.Verify(ctx)
+	report, err := e.Admin().Verify(ctx)
 	if err != nil || report.Total > 0 {
 		t.Fatal(report, err)
 	}

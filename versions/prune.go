@@ -259,7 +259,7 @@ func (p *pass) endDeletion(rows engine.TxSpaceKeys, row []byte, now *Pruned) err
 			}
 		}
 		for _, v := range slices.Concat(g.all, g.repeats) {
-			if v.tie != tieErasure {
+			if v.place.tie != tieErasure {
 				keys = append(keys, v.kv.Key)
 			}
 		}

@@ -288,7 +288,7 @@ func TestErasedBytesAreRemovedFromDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 			backup := filepath.Join(t.TempDir(), "backup")
-			if err := e.Backup(ctx, backup); err != nil {
+			if err := e.Admin().Backup(ctx, backup); err != nil {
 				t.Fatal(err)
 			}
 			for _, name := range holding(t, dir, secret) {

@@ -46,7 +46,7 @@ func TestStoresAgreeWithTheModel(t *testing.T) {
 				m.check(t)
 				verify(t, m.eng)
 				backup := filepath.Join(filepath.Dir(dir), fmt.Sprint(life+1))
-				if err := m.eng.Backup(ctx, backup); err != nil {
+				if err := m.eng.Admin().Backup(ctx, backup); err != nil {
 					t.Fatal(err)
 				}
 				if err := m.eng.Close(); err != nil {

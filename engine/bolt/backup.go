@@ -13,16 +13,12 @@ import (
 
 // backups makes backups of the store.
 type backups struct {
-	*core
-	*identity
+	core     *core
+	identity *identity
 }
 
-// Backup copies the store, as of the time of the call, to dir. The copy has no free pages and full
-// ones: it is the smallest form of the store. All data is checked during the copy, and the copy has
-// a record of a clean close. Sidecars are not copied, because the engine can make them again from
-// the data. An interrupted backup leaves nothing that is mistaken for a store.
 func (b *backups) Backup(ctx context.Context, dir string) error {
-	if b.dir.Contains(dir) {
+	if b.core.dir.Contains(dir) {
 		return fmt.Errorf("hapax: backup to %s: %w", dir, storedir.ErrInside)
 	}
 	d, err := storedir.Make(dir)
@@ -41,11 +37,11 @@ func (b *backups) Backup(ctx context.Context, dir string) error {
 
 // backupTo is Backup to a directory that was just made.
 func (b *backups) backupTo(ctx context.Context, dir *storedir.Dir) error {
-	if err := dir.Lock(b.o.LockTimeout); err != nil {
+	if err := dir.Lock(b.core.o.LockTimeout); err != nil {
 		return err
 	}
-	id := b.id.Backup()
-	if err := b.view(func(tx *readTx) error { return tx.copyTo(ctx, dir, b.o, id) }); err != nil {
+	id := b.identity.id.Backup()
+	if err := b.core.view(func(tx *readTx) error { return tx.copyTo(ctx, dir, b.core.o, id) }); err != nil {
 		return err
 	}
 	if err := attestCopy(dir, id); err != nil {

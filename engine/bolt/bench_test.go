@@ -21,14 +21,14 @@ func BenchmarkApply(b *testing.B) {
 				s := mustOpen(b, filepath.Join(b.TempDir(), "store"), Options{})
 				g := newClaims(ids)
 				seq := g.fill(b, s, 0, 100_000)
-				written := s.written.Load()
+				written := s.core.written.Load()
 				for b.Loop() {
 					seq++
 					mustApply(b, s, &storage.Batch{Seq: seq, Claims: g.next(size), Journal: make([]byte, 8*size)})
 				}
 				n := float64(b.N * size)
 				b.ReportMetric(n/b.Elapsed().Seconds(), "claims/s")
-				b.ReportMetric(float64(s.written.Load()-written)/n, "writtenB/claim")
+				b.ReportMetric(float64(s.core.written.Load()-written)/n, "writtenB/claim")
 			})
 		}
 	}

@@ -16,8 +16,8 @@ type cursor struct {
 }
 
 type frame struct {
-	page
-	i int
+	page page
+	i    int
 }
 
 func (c *cursor) top() *frame { return &c.stack[c.depth-1] }
@@ -26,7 +26,7 @@ func (c *cursor) top() *frame { return &c.stack[c.depth-1] }
 func (c *cursor) open(t tree) {
 	c.tree, c.depth, c.ended, c.seen = t, 0, false, nil
 	for i := range c.stack {
-		c.stack[i].valid = false
+		c.stack[i].page.valid = false
 	}
 }
 
@@ -36,17 +36,17 @@ func (c *cursor) seek(key []byte) (found bool, err error) {
 	if err := c.enter(0, c.tree.root, nil, nil); err != nil {
 		return false, err
 	}
-	for !c.top().leaf {
+	for !c.top().page.leaf {
 		f := c.top()
-		f.i = f.floor(key)
+		f.i = f.page.floor(key)
 		if err := c.down(); err != nil {
 			return false, err
 		}
 	}
 	f := c.top()
-	f.i = f.ceil(key)
-	if f.i < f.n {
-		return bytes.Equal(f.key(f.i), key), nil
+	f.i = f.page.ceil(key)
+	if f.i < f.page.n {
+		return bytes.Equal(f.page.key(f.i), key), nil
 	}
 	// Whether the key could be in the next leaf depends on a branch key: reading that leaf checks
 	// it.
@@ -70,23 +70,23 @@ func (c *cursor) next() error {
 // done reports whether the cursor is at no entry.
 func (c *cursor) done() bool { return c.ended }
 
-func (c *cursor) key() []byte { f := c.top(); return f.key(f.i) }
+func (c *cursor) key() []byte { f := c.top(); return f.page.key(f.i) }
 
 // value returns the entry's value with its checksum, or a bucket's.
-func (c *cursor) value() []byte { f := c.top(); return f.value(f.i) }
+func (c *cursor) value() []byte { f := c.top(); return f.page.value(f.i) }
 
 // record returns the entry's value without its checksum.
 func (c *cursor) record() []byte { v := c.value(); return v[: len(v)-sealSize : len(v)-sealSize] }
 
-func (c *cursor) entry() []byte { f := c.top(); e, _ := f.entry(f.i); return e }
+func (c *cursor) entry() []byte { f := c.top(); e, _ := f.page.entry(f.i); return e }
 
 // settle moves from a leaf's end to the next leaf.
 func (c *cursor) settle() error {
-	if f := c.top(); f.i < f.n {
+	if f := c.top(); f.i < f.page.n {
 		return nil
 	}
 	for d := c.depth - 1; d > 0; d-- {
-		if up := &c.stack[d-1]; up.i+1 < up.n {
+		if up := &c.stack[d-1]; up.i+1 < up.page.n {
 			up.i++
 			c.depth = d
 			if err := c.down(); err != nil {
@@ -100,14 +100,14 @@ func (c *cursor) settle() error {
 }
 
 func (c *cursor) leftmost() error {
-	for !c.top().leaf {
+	for !c.top().page.leaf {
 		c.top().i = 0
 		if err := c.down(); err != nil {
 			return err
 		}
 	}
 	c.top().i = 0
-	c.ended = c.top().n == 0 // only a tree without entries has an empty leaf
+	c.ended = c.top().page.n == 0 // only a tree without entries has an empty leaf
 	return nil
 }
 
@@ -116,11 +116,11 @@ func (c *cursor) down() error {
 	f := c.top()
 	var hi []byte
 	for d := c.depth; d > 0 && hi == nil; d-- {
-		if up := &c.stack[d-1]; up.i+1 < up.n {
-			hi = up.key(up.i + 1)
+		if up := &c.stack[d-1]; up.i+1 < up.page.n {
+			hi = up.page.key(up.i + 1)
 		}
 	}
-	return c.enter(c.depth, f.child(f.i), f.key(f.i), hi)
+	return c.enter(c.depth, f.page.child(f.i), f.page.key(f.i), hi)
 }
 
 // descend moves to the branch page at a depth that leads to key.
@@ -130,10 +130,10 @@ func (c *cursor) descend(key []byte, depth int) error {
 	}
 	for {
 		f := c.top()
-		if f.leaf {
-			return damaged("page %d of %s is at the wrong depth", f.id, c.tree.what)
+		if f.page.leaf {
+			return damaged("page %d of %s is at the wrong depth", f.page.id, c.tree.what)
 		}
-		f.i = f.floor(key)
+		f.i = f.page.floor(key)
 		if c.depth > depth {
 			return nil
 		}
@@ -149,7 +149,7 @@ func (c *cursor) beside(step int) (found bool, err error) {
 	depth := c.depth
 	for d := depth - 1; d >= 0; d-- {
 		up := &c.stack[d]
-		if up.i+step < 0 || up.i+step >= up.n {
+		if up.i+step < 0 || up.i+step >= up.page.n {
 			continue
 		}
 		up.i += step
@@ -158,11 +158,11 @@ func (c *cursor) beside(step int) (found bool, err error) {
 				return false, err
 			}
 			f := c.top()
-			if f.leaf {
-				return false, damaged("page %d of %s is at the wrong depth", f.id, c.tree.what)
+			if f.page.leaf {
+				return false, damaged("page %d of %s is at the wrong depth", f.page.id, c.tree.what)
 			}
 			if step < 0 {
-				f.i = f.n - 1
+				f.i = f.page.n - 1
 			}
 		}
 		return true, nil
@@ -181,17 +181,17 @@ func (c *cursor) enter(d int, id uint64, lo, hi []byte) error {
 	}
 	c.depth, c.ended = d+1, false
 	f := &c.stack[d]
-	if !f.valid || f.id != id || id == 0 {
+	if !f.page.valid || f.page.id != id || id == 0 {
 		if err := c.read(&f.page, id); err != nil {
 			return err
 		}
 	}
 	f.i = 0
-	if lo != nil && (f.n == 0 || !bytes.Equal(f.key(0), lo)) {
-		return damaged("page %d does not begin with the key that page %d says", id, c.stack[d-1].id)
+	if lo != nil && (f.page.n == 0 || !bytes.Equal(f.page.key(0), lo)) {
+		return damaged("page %d does not begin with the key that page %d says", id, c.stack[d-1].page.id)
 	}
-	if hi != nil && bytes.Compare(f.key(f.n-1), hi) >= 0 {
-		return damaged("page %d ends behind the key that page %d says", id, c.stack[d-1].id)
+	if hi != nil && bytes.Compare(f.page.key(f.page.n-1), hi) >= 0 {
+		return damaged("page %d ends behind the key that page %d says", id, c.stack[d-1].page.id)
 	}
 	return nil
 }

@@ -563,7 +563,7 @@ func TestMetaPagesGoneUnderAnOpenStoreStopNobody(t *testing.T) {
 	for _, pages := range []int{1, 2} {
 		dir := filepath.Join(t.TempDir(), "store")
 		s := sampleStore(t, dir)
-		newest, _, err := readMetas(s.file, s.pageSize)
+		newest, _, err := readMetas(s.core.file, s.core.pageSize)
 		if err != nil {
 			t.Fatal(err)
 		}

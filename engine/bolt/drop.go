@@ -10,19 +10,16 @@ import (
 
 // A dropper drops buckets.
 type dropper struct {
-	*core
-	*writer
+	core   *core
+	writer *writer
 }
 
 // dropTxPages bounds the pages that one transaction of Drop frees, unless one bucket alone has
 // more, because Apply waits for it.
 const dropTxPages = 4096
 
-// Drop removes the claims of the buckets, some thousand pages in a transaction. Before that it
-// reads each bucket completely, while Apply may run, and compares it with its sum: bbolt frees the
-// pages to which a damaged one refers, even if they belong to another tree.
 func (d *dropper) Drop(buckets []storage.Bucket) error {
-	if err := d.failed(); err != nil {
+	if err := d.core.failed(); err != nil {
 		return err
 	}
 	var prefixes [][]byte
@@ -43,7 +40,7 @@ func (d *dropper) Drop(buckets []storage.Bucket) error {
 			continue
 		}
 		group = append(group, prefix)
-		if pages += size/uint64(d.pageSize) + 1; pages >= dropTxPages {
+		if pages += size/uint64(d.core.pageSize) + 1; pages >= dropTxPages {
 			if err := d.drop(group); err != nil {
 				return err
 			}
@@ -56,7 +53,7 @@ func (d *dropper) Drop(buckets []storage.Bucket) error {
 // verified reads a bucket completely and returns the estimated size of its claims, 0 if there are
 // none.
 func (d *dropper) verified(prefix []byte) (size uint64, err error) {
-	err = d.view(func(tx *readTx) error {
+	err = d.core.view(func(tx *readTx) error {
 		t, found, err := tx.bucket(prefix)
 		if err != nil || !found {
 			return err
@@ -77,7 +74,7 @@ func (d *dropper) drop(prefixes [][]byte) error {
 	if len(prefixes) == 0 {
 		return nil
 	}
-	return d.update(func(w *writeTx) error {
+	return d.writer.update(func(w *writeTx) error {
 		for _, prefix := range prefixes {
 			if err := w.drop(prefix); err != nil {
 				return err

@@ -9,7 +9,7 @@ import (
 
 // An identity is the store's, with the format in the directory.
 type identity struct {
-	*core
+	core   *core
 	id     storage.Identity
 	raised bool // it has this build's format; guarded by writing
 }
@@ -20,12 +20,11 @@ func (i *identity) raiseFormat() error {
 	if i.raised {
 		return nil
 	}
-	if err := sidecar.WriteIdentity(i.files(), i.dir.Path(), sidecar.Bolt, i.id); err != nil {
+	if err := sidecar.WriteIdentity(i.core.files(), i.core.dir.Path(), sidecar.Bolt, i.id); err != nil {
 		return fmt.Errorf("raising the format of the store: %w", err)
 	}
 	i.raised = true
 	return nil
 }
 
-// Identity returns the identity with which the store was created.
 func (i *identity) Identity() storage.Identity { return i.id }

@@ -8,14 +8,13 @@ import (
 
 // A journal is the batches' journal entries.
 type journal struct {
-	*core
-	*writer
+	core   *core
+	writer *writer
 }
 
 // trimTxEntries is the number of journal entries that one transaction of TrimJournal removes.
 const trimTxEntries = 512
 
-// TrimJournal removes the entries of batches below a number, some hundred of them in a transaction.
 func (j *journal) TrimJournal(below uint64) error {
 	for {
 		more, err := j.trimOnce(below)
@@ -28,7 +27,7 @@ func (j *journal) TrimJournal(below uint64) error {
 func (j *journal) trimOnce(below uint64) (more bool, err error) {
 	// It looks first, because a transaction costs two syncs.
 	some := false
-	err = j.view(func(tx *readTx) error {
+	err = j.core.view(func(tx *readTx) error {
 		t, err := tx.dir(journalDir)
 		if err != nil {
 			return err
@@ -42,9 +41,9 @@ func (j *journal) trimOnce(below uint64) (more bool, err error) {
 		})
 	})
 	if err != nil || !some {
-		return false, cmp.Or(err, j.failed())
+		return false, cmp.Or(err, j.core.failed())
 	}
-	err = j.update(func(w *writeTx) error {
+	err = j.writer.update(func(w *writeTx) error {
 		t, err := w.base.dir(journalDir)
 		if err != nil {
 			return err
@@ -69,9 +68,8 @@ func (j *journal) trimOnce(below uint64) (more bool, err error) {
 	return more, err
 }
 
-// Journal calls fn for each stored entry from batch from on, from one snapshot.
 func (j *journal) Journal(from uint64, fn func(seq uint64, entry []byte) error) error {
-	return j.view(func(tx *readTx) error {
+	return j.core.view(func(tx *readTx) error {
 		t, err := tx.dir(journalDir)
 		if err != nil {
 			return err

@@ -79,7 +79,7 @@ func (r *removals) remove(c *cursor) {
 // replace notes that the value of the entry of the cursor is replaced.
 func (r *removals) replace(c *cursor, entry []byte) {
 	f := c.top()
-	r.leaves.of(&f.page, f.key(f.i)).size += len(entry) - len(c.entry())
+	r.leaves.of(&f.page, f.page.key(f.i)).size += len(entry) - len(c.entry())
 }
 
 // check checks all pages of the tree that bbolt may merge.
@@ -109,7 +109,7 @@ func (r *removals) check() error {
 
 // A merge checks the pages of one depth.
 type merge struct {
-	*cursor
+	cursor  *cursor
 	depth   int
 	leaf    bool
 	lost    level // at the depth
@@ -120,12 +120,12 @@ type merge struct {
 // walk checks the pages on one side of s with which it may be merged. A page that loses elements was
 // checked before, and has a walk of its own.
 func (m *merge) walk(s *shrunk, step int) error {
-	if err := m.descend(s.key, m.depth-1); err != nil {
+	if err := m.cursor.descend(s.key, m.depth-1); err != nil {
 		return err
 	}
 	for {
-		parent := m.top()
-		id := parent.child(parent.i)
+		parent := m.cursor.top()
+		id := parent.page.child(parent.i)
 		if !m.counted[id] {
 			m.counted[id] = true
 			m.above.lose(&parent.page, parent.i)
@@ -138,7 +138,7 @@ func (m *merge) walk(s *shrunk, step int) error {
 				return err
 			}
 		}
-		if found, err := m.beside(step); err != nil || !found {
+		if found, err := m.cursor.beside(step); err != nil || !found {
 			return err
 		}
 	}
@@ -146,13 +146,13 @@ func (m *merge) walk(s *shrunk, step int) error {
 
 // visit checks the child of the top frame, and reports whether no page beyond it is merged.
 func (m *merge) visit() (last bool, err error) {
-	if err := m.down(); err != nil {
+	if err := m.cursor.down(); err != nil {
 		return false, err
 	}
-	f := m.top()
-	if f.leaf != m.leaf {
-		return false, damaged("page %d of %s is at the wrong depth", f.id, m.tree.what)
+	f := m.cursor.top()
+	if f.page.leaf != m.leaf {
+		return false, damaged("page %d of %s is at the wrong depth", f.page.id, m.cursor.tree.what)
 	}
 	m.cursor.depth--
-	return m.leaf || !small(f.n, f.size, m.tree.at.pageSize), nil
+	return m.leaf || !small(f.page.n, f.page.size, m.cursor.tree.at.pageSize), nil
 }

@@ -34,7 +34,7 @@ func (r *recorder) ReadAt(b []byte, off int64) (int, error) {
 func pagesOf(t *testing.T, s *Store, claims bool) (pages map[uint64]string) {
 	t.Helper()
 	pages = map[uint64]string{}
-	err := s.view(func(tx *readTx) error {
+	err := s.core.view(func(tx *readTx) error {
 		var trees []tree
 		for _, name := range [][]byte{claimsDir, journalDir, stateDir, sumsDir} {
 			dir, err := tx.dir(name)
@@ -78,8 +78,8 @@ func pagesOf(t *testing.T, s *Store, claims bool) (pages map[uint64]string) {
 func update(t *testing.T, s *Store, what string, claims bool, fn func(w *writeTx) error) (read int) {
 	t.Helper()
 	before := pagesOf(t, s, claims)
-	r := &recorder{pageSize: int64(s.pageSize), pages: map[uint64]bool{}}
-	err := s.update(func(w *writeTx) error {
+	r := &recorder{pageSize: int64(s.core.pageSize), pages: map[uint64]bool{}}
+	err := s.writer.update(func(w *writeTx) error {
 		r.ReaderAt, w.base.file = w.base.file, r
 		return fn(w)
 	})
@@ -236,13 +236,13 @@ type branchPage struct {
 // lowestBranches returns the branch pages of the state above the leaves, in order.
 func lowestBranches(t *testing.T, s *Store) (pages []branchPage) {
 	t.Helper()
-	err := s.view(func(tx *readTx) error {
+	err := s.core.view(func(tx *readTx) error {
 		dir, err := tx.dir(stateDir)
 		if err != nil {
 			return err
 		}
 		return dir.each(nil, func(c *cursor) error {
-			id := c.stack[c.depth-2].id
+			id := c.stack[c.depth-2].page.id
 			if len(pages) == 0 || pages[len(pages)-1].id != id {
 				pages = append(pages, branchPage{id: id})
 			}
@@ -267,14 +267,14 @@ func TestADamagedPageIsNotMerged(t *testing.T) {
 	mustApply(t, s, &storage.Batch{Seq: 1, Claims: writes})
 	var leaves []uint64
 	entries := map[uint64][]storage.ClaimWrite{}
-	err := s.view(func(tx *readTx) error {
+	err := s.core.view(func(tx *readTx) error {
 		bucket, _, err := tx.bucket(g.bucket.AppendPrefix(nil))
 		if err != nil {
 			return err
 		}
 		i := 0
 		return bucket.each(nil, func(c *cursor) error {
-			id := c.top().id
+			id := c.top().page.id
 			if len(entries[id]) == 0 {
 				leaves = append(leaves, id)
 			}

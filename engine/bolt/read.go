@@ -7,11 +7,10 @@ import (
 )
 
 // A reader reads state.
-type reader struct{ *core }
+type reader struct{ core *core }
 
-// State returns a copy of the value under key.
 func (r *reader) State(key []byte) (value []byte, found bool, err error) {
-	err = r.view(func(tx *readTx) error {
+	err = r.core.view(func(tx *readTx) error {
 		t, err := tx.dir(stateDir)
 		if err != nil {
 			return err
@@ -22,10 +21,9 @@ func (r *reader) State(key []byte) (value []byte, found bool, err error) {
 	return value, found, err
 }
 
-// ScanState calls fn for each state in the span, from one snapshot.
 func (r *reader) ScanState(span storage.Span, fn func(key, value []byte) error) error {
 	prefix := stateKey(span.Prefix)
-	return r.view(func(tx *readTx) error {
+	return r.core.view(func(tx *readTx) error {
 		t, err := tx.dir(stateDir)
 		if err != nil {
 			return err

@@ -12,24 +12,22 @@ import (
 
 // The sidecars of the engine.
 type sidecars struct {
-	*core
+	core      *core
 	replacing sync.Mutex // held while a sidecar is written: two writes of one name would share the temporary file
 }
 
-// WriteSidecar replaces the sidecar. An error of write itself, and a full disk, leave the old one
-// and cause no failure; any other error of the disk fails the store.
 func (s *sidecars) WriteSidecar(name string, write func(io.Writer) error) error {
 	if err := checkSidecarName(name); err != nil {
 		return err
 	}
-	if err := s.failed(); err != nil {
+	if err := s.core.failed(); err != nil {
 		return err
 	}
 	s.replacing.Lock()
 	defer s.replacing.Unlock()
 	var callers error
-	c := counter{n: &s.written}
-	err := sidecar.Write(s.files(), s.dir.Path(), name+sidecarSuffix, func(w io.Writer) error {
+	c := counter{n: &s.core.written}
+	err := sidecar.Write(s.core.files(), s.core.dir.Path(), name+sidecarSuffix, func(w io.Writer) error {
 		c.Writer = w
 		callers = write(&c)
 		return callers
@@ -41,15 +39,14 @@ func (s *sidecars) WriteSidecar(name string, write func(io.Writer) error) error 
 	if callers != nil && c.err == nil || sidecar.NoSpace(err) {
 		return err
 	}
-	return s.fail(err)
+	return s.core.fail(err)
 }
 
-// ReadSidecar calls read with the sidecar's content.
 func (s *sidecars) ReadSidecar(name string, read func(r io.Reader, size int64) error) error {
 	if err := checkSidecarName(name); err != nil {
 		return err
 	}
-	if err := sidecar.Read(s.files(), s.path(name+sidecarSuffix), read); err != nil {
+	if err := sidecar.Read(s.core.files(), s.core.path(name+sidecarSuffix), read); err != nil {
 		return fmt.Errorf("hapax: reading sidecar %s: %w", name, err)
 	}
 	return nil

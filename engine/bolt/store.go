@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 
@@ -17,21 +18,19 @@ import (
 
 // A Store is a storage.Store in one bbolt file. Make it with Open.
 type Store struct {
-	// Each part refers to the parts that it needs, and to none that needs it. The exported methods
-	// of embedded parts are methods of the Store.
-	storage.OneEngine
-	core
-	identity
-	reader
-	claimReader
-	writer
-	journal
-	sidecars
-	reclaimer
-	dropper
-	meter
-	verifier
-	backups
+	// Each part refers to the parts that it needs, and to none that needs it.
+	oneEngine   storage.OneEngine
+	core        core
+	identity    identity
+	reader      reader
+	claimReader claimReader
+	writer      writer
+	journal     journal
+	sidecars    sidecars
+	dropper     dropper
+	meter       meter
+	verifier    verifier
+	backups     backups
 
 	lastSeq uint64 // when opened
 	closing sync.Once
@@ -55,7 +54,7 @@ func Open(dir string, o Options) (*Store, error) {
 	}
 	s := newStore(d, o)
 	if err := s.open(); err != nil {
-		return nil, errors.Join(err, s.release())
+		return nil, errors.Join(err, s.core.release())
 	}
 	return s, nil
 }
@@ -79,72 +78,72 @@ func newStore(dir *storedir.Dir, o Options) *Store {
 
 func (s *Store) open() error {
 	// Check before the lock file is made: a foreign directory remains unchanged.
-	if _, err := survey(s.dir); err != nil {
+	if _, err := survey(s.core.dir); err != nil {
 		return err
 	}
-	if err := s.dir.Lock(s.o.LockTimeout); err != nil {
+	if err := s.core.dir.Lock(s.core.o.LockTimeout); err != nil {
 		return err
 	}
-	for _, warning := range s.dir.Warnings() {
-		s.o.Logger.Warn("hapax: " + warning)
+	for _, warning := range s.core.dir.Warnings() {
+		s.core.o.Logger.Warn("hapax: " + warning)
 	}
-	s.dir.Protect(isOurs)
-	exists, err := survey(s.dir)
+	s.core.dir.Protect(isOurs)
+	exists, err := survey(s.core.dir)
 	if err != nil {
 		return err
 	}
 	if !exists {
-		if err := create(s.dir, s.o); err != nil {
+		if err := create(s.core.dir, s.core.o); err != nil {
 			return err
 		}
 	}
-	if s.id, err = sidecar.ReadIdentity(s.dir.FS(), s.dir.Path(), sidecar.Bolt); err != nil {
+	if s.identity.id, err = sidecar.ReadIdentity(s.core.dir.FS(), s.core.dir.Path(), sidecar.Bolt); err != nil {
 		return err
 	}
-	format, err := sidecar.ReadFormat(s.dir.FS(), s.dir.Path())
+	format, err := sidecar.ReadFormat(s.core.dir.FS(), s.core.dir.Path())
 	if err != nil {
 		return err
 	}
-	s.raised = format == sidecar.Bolt.Format
+	s.identity.raised = format == sidecar.Bolt.Format
 	tx, err := s.examine()
 	if err != nil {
 		return err
 	}
-	s.txid.Store(tx.txid)
+	s.core.txid.Store(tx.txid)
 	if err := s.openDB(); err != nil {
 		return err
 	}
-	if err := errors.Join(s.dir.Track(sidecar.IdentityName), s.dir.Track(fileName)); err != nil {
+	if err := errors.Join(s.core.dir.Track(sidecar.IdentityName), s.core.dir.Track(fileName)); err != nil {
 		return fmt.Errorf("hapax: opening the store: %w", err)
 	}
-	s.dir.Watch(func(err error) { _ = s.fail(err) })
+	s.core.dir.Watch(func(err error) { _ = s.core.fail(err) })
 	return nil
 }
 
 // examine makes the existing file durable and then checks it. Nothing is written.
 func (s *Store) examine() (*readTx, error) {
 	var err error
-	if s.file, err = s.dir.OpenFile(fileName, os.O_RDWR); err != nil {
+	if s.core.file, err = s.core.dir.OpenFile(fileName, os.O_RDWR); err != nil {
 		if errors.Is(err, os.ErrNotExist) {
 			return nil, damaged("it is missing")
 		}
 		return nil, fmt.Errorf("hapax: opening the store: %w", err)
 	}
 	// After a kill the newest pages may be only in the page cache.
-	if err := errors.Join(s.file.Sync(), s.dir.Sync()); err != nil {
+	if err := errors.Join(s.core.file.Sync(), s.core.dir.Sync()); err != nil {
 		return nil, fmt.Errorf("hapax: syncing %s: %w", fileName, err)
 	}
-	record, closed, err := readClean(s.dir)
+	record, closed, err := readClean(s.core.dir)
 	if err != nil {
 		return nil, err
 	}
-	s.clean = closed
+	s.writer.clean = closed
 	if closed {
-		if err := record.attest(s.file, s.id); err != nil {
+		if err := record.attest(s.core.file, s.identity.id); err != nil {
 			return nil, err
 		}
 	}
-	tx, newest, err := s.newestTx()
+	tx, newest, err := s.core.newestTx()
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +151,7 @@ func (s *Store) examine() (*readTx, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !h.belongsTo(s.id) {
+	if !h.belongsTo(s.identity.id) {
 		return nil, damaged("it is of another store or another copy than %s", sidecar.IdentityName)
 	}
 	if closed && (record.seq != h.seq || record.txid != h.txid) {
@@ -160,30 +159,30 @@ func (s *Store) examine() (*readTx, error) {
 	}
 	if !closed {
 		// One sequential pass, so that the walk along the trees finds the pages in memory.
-		if _, _, err := hashFile(s.file); err != nil {
+		if _, _, err := hashFile(s.core.file); err != nil {
 			return nil, err
 		}
 		if err := tx.check(context.Background(), newest.freelist, errFirst); err != nil {
 			return nil, err
 		}
 	}
-	s.lastSeq, s.seq = h.seq, h.seq
+	s.lastSeq, s.writer.seq = h.seq, h.seq
 	return tx, nil
 }
 
 func (s *Store) openDB() error {
 	err := guard(func() (err error) {
-		s.db, err = bbolt.Open(s.path(fileName), 0o600, s.o.bbolt(s.dir))
+		s.core.db, err = bbolt.Open(s.core.path(fileName), 0o600, s.core.o.bbolt(s.core.dir))
 		return err
 	})
 	if errors.Is(err, bolterrors.ErrTimeout) {
-		return fmt.Errorf("%w: %s", storage.ErrLocked, s.path(fileName))
+		return fmt.Errorf("%w: %s", storage.ErrLocked, s.core.path(fileName))
 	}
 	if err != nil {
 		return fmt.Errorf("hapax: opening %s: %w", fileName, err)
 	}
-	return s.view(func(tx *readTx) error {
-		if want := s.txid.Load(); tx.txid != want {
+	return s.core.view(func(tx *readTx) error {
+		if want := s.core.txid.Load(); tx.txid != want {
 			return damaged("it changed while it was opened: transaction %d, not %d", tx.txid, want)
 		}
 		return nil
@@ -198,27 +197,27 @@ func (s *Store) LastSeq() uint64 { return s.lastSeq }
 // finds something. A store that was not written since it was opened after a clean close already has
 // its record. A second Close returns the result of the first.
 func (s *Store) Close() error {
-	s.Retire()
+	s.oneEngine.Retire()
 	s.closing.Do(func() { s.closed = s.close() })
 	return s.closed
 }
 
 func (s *Store) close() error {
-	s.writing.Lock()
-	defer s.writing.Unlock()
+	s.writer.writing.Lock()
+	defer s.writer.writing.Unlock()
 	var err error
-	if moved := s.dir.Check(); moved != nil {
-		err = s.fail(moved)
+	if moved := s.core.dir.Check(); moved != nil {
+		err = s.core.fail(moved)
 	}
-	if s.failure.Load() == nil && !s.stuck.Load() && !s.clean {
+	if s.core.failure.Load() == nil && !s.core.stuck.Load() && !s.writer.clean {
 		err = s.leaveClean()
 	}
-	return errors.Join(err, s.release())
+	return errors.Join(err, s.core.release())
 }
 
 func (s *Store) leaveClean() error {
-	err := s.view(func(tx *readTx) error {
-		newest, _, err := readMetas(s.file, s.pageSize)
+	err := s.core.view(func(tx *readTx) error {
+		newest, _, err := readMetas(s.core.file, s.core.pageSize)
 		if err != nil {
 			return damaged("%w", err)
 		}
@@ -227,8 +226,116 @@ func (s *Store) leaveClean() error {
 	if err != nil {
 		return err
 	}
-	if err := s.file.Sync(); err != nil {
+	if err := s.core.file.Sync(); err != nil {
 		return fmt.Errorf("hapax: syncing %s: %w", fileName, err)
 	}
-	return writeClean(s.files(), s.dir.Path(), s.file, s.id, s.seq, s.txid.Load())
+	return writeClean(s.core.files(), s.core.dir.Path(), s.core.file, s.identity.id, s.writer.seq, s.core.txid.Load())
 }
+
+// Apply commits the batch in one transaction of bbolt, which syncs twice: the pages, then the meta
+// page. So the batch is durable when Apply returns, and wait returns at once. After any error
+// nothing more is written.
+func (s *Store) Apply(b *storage.Batch) (wait func() error, err error) {
+	return s.writer.Apply(b)
+}
+
+// Identity returns the identity with which the store was created.
+func (s *Store) Identity() storage.Identity {
+	return s.identity.Identity()
+}
+
+// Claim returns a copy of the record under key.
+func (s *Store) Claim(key []byte) (record []byte, found bool, err error) {
+	return s.claimReader.Claim(key)
+}
+
+// Scan calls fn for each claim in the span, as of the call to started. Batches are applied
+// meanwhile; the pages that they replace are not reused before the scan has ended, so that the file
+// may grow.
+func (s *Store) Scan(ctx context.Context, span storage.Span, started func(), fn func(key, record []byte) error) error {
+	return s.claimReader.Scan(ctx, span, started, fn)
+}
+
+// Buckets calls fn for each bucket with a claim; it reads only the list of buckets.
+func (s *Store) Buckets(fn func(storage.Bucket) error) error {
+	return s.claimReader.Buckets(fn)
+}
+
+// State returns a copy of the value under key.
+func (s *Store) State(key []byte) (value []byte, found bool, err error) {
+	return s.reader.State(key)
+}
+
+// ScanState calls fn for each state in the span, from one snapshot.
+func (s *Store) ScanState(span storage.Span, fn func(key, value []byte) error) error {
+	return s.reader.ScanState(span, fn)
+}
+
+// Journal calls fn for each stored entry from batch from on, from one snapshot.
+func (s *Store) Journal(from uint64, fn func(seq uint64, entry []byte) error) error {
+	return s.journal.Journal(from, fn)
+}
+
+// TrimJournal removes the entries of batches below a number, some hundred of them in a transaction.
+func (s *Store) TrimJournal(below uint64) error {
+	return s.journal.TrimJournal(below)
+}
+
+// Drop removes the claims of the buckets, some thousand pages in a transaction. Before that it
+// reads each bucket completely, while Apply may run, and compares it with its sum: bbolt frees the
+// pages to which a damaged one refers, even if they belong to another tree.
+func (s *Store) Drop(buckets []storage.Bucket) error {
+	return s.dropper.Drop(buckets)
+}
+
+// ReadSidecar calls read with the sidecar's content.
+func (s *Store) ReadSidecar(name string, read func(r io.Reader, size int64) error) error {
+	return s.sidecars.ReadSidecar(name, read)
+}
+
+// WriteSidecar replaces the sidecar. An error of write itself, and a full disk, leave the old one
+// and cause no failure; any other error of the disk fails the store.
+func (s *Store) WriteSidecar(name string, write func(io.Writer) error) error {
+	return s.sidecars.WriteSidecar(name, write)
+}
+
+// Usage returns the sizes. DiskBytes is the length of all files of the directory, ReclaimableBytes
+// that of the free pages, which the file keeps for reuse. WrittenBytes counts the pages of each
+// transaction, the meta pages and the sidecars.
+func (s *Store) Usage() (storage.Usage, error) {
+	return s.meter.Usage()
+}
+
+// BucketBytes estimates the size from the bucket's sum: entries and their headers, in pages that
+// are two thirds full.
+func (s *Store) BucketBytes(b storage.Bucket) (uint64, error) {
+	return s.meter.BucketBytes(b)
+}
+
+// Verify reads the whole store, from one snapshot, and reports what Open would reject after an
+// unclean end.
+func (s *Store) Verify(ctx context.Context, report func(problem string)) error {
+	return s.verifier.Verify(ctx, report)
+}
+
+// Backup copies the store, as of the time of the call, to dir. The copy has no free pages and full
+// ones: it is the smallest form of the store. All data is checked during the copy, and the copy has
+// a record of a clean close. Sidecars are not copied, because the engine can make them again from
+// the data. An interrupted backup leaves nothing that is mistaken for a store.
+func (s *Store) Backup(ctx context.Context, dir string) error {
+	return s.backups.Backup(ctx, dir)
+}
+
+// Acquire implements storage.Store.
+func (s *Store) Acquire() error { return s.oneEngine.Acquire() }
+
+// Release implements storage.Store.
+func (s *Store) Release() { s.oneEngine.Release() }
+
+// Reclaim returns at once. The next batches reuse the pages of a dropped bucket, but the file never
+// shrinks by itself: a Backup is a copy without free pages.
+func (s *Store) Reclaim(context.Context, []storage.Bucket) error { return nil }
+
+// ReclaimState returns at once, for the same reason. The bytes of removed states remain in free
+// pages of the file until these are reused.
+func (s *Store) ReclaimState(context.Context, storage.Span) error { return nil }

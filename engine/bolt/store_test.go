@@ -501,7 +501,7 @@ func TestAnEntryThatIsGoneIsMissed(t *testing.T) {
 		g.bucket = storage.Bucket{Scope: "another", Week: 105001}
 		writes := g.next(100)
 		mustApply(t, s, &storage.Batch{Seq: 14, Claims: writes})
-		if err := s.update(func(w *writeTx) error { return remove(w, writes[7].Key) }); err != nil {
+		if err := s.writer.update(func(w *writeTx) error { return remove(w, writes[7].Key) }); err != nil {
 			t.Fatal(err)
 		}
 		problems := 0
@@ -528,8 +528,8 @@ func TestTheStoreSyncs(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	s := mustOpen(t, dir, Options{LockTimeout: shortLock})
 	defer s.Close()
-	if s.db.NoSync || s.db.NoGrowSync || s.db.NoFreelistSync {
-		t.Errorf("NoSync %v, NoGrowSync %v, NoFreelistSync %v", s.db.NoSync, s.db.NoGrowSync, s.db.NoFreelistSync)
+	if s.core.db.NoSync || s.core.db.NoGrowSync || s.core.db.NoFreelistSync {
+		t.Errorf("NoSync %v, NoGrowSync %v, NoFreelistSync %v", s.core.db.NoSync, s.core.db.NoGrowSync, s.core.db.NoFreelistSync)
 	}
 	g := newClaims("v4")
 	for seq := uint64(1); seq <= 3; seq++ {

@@ -18,7 +18,7 @@ func TestADiskThatCannotSyncIsAnError(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	s := mustOpen(t, dir, Options{LockTimeout: shortLock})
 	mustApply(t, s, &storage.Batch{Seq: 1})
-	before := s.txid.Load()
+	before := s.core.txid.Load()
 
 	type result struct{ denied, applied error }
 	results := make(chan result)
@@ -39,7 +39,7 @@ func TestADiskThatCannotSyncIsAnError(t *testing.T) {
 	if !errors.Is(r.applied, ErrFailed) || !errors.Is(r.applied, syscall.EIO) {
 		t.Errorf("Apply on a disk that cannot sync: %v", r.applied)
 	}
-	if newest, _, err := readMetas(s.file, s.pageSize); err != nil || newest.txid != before {
+	if newest, _, err := readMetas(s.core.file, s.core.pageSize); err != nil || newest.txid != before {
 		t.Errorf("the meta page of transaction %d is written, before its pages were synced (%v)", newest.txid, err)
 	}
 	if _, err := s.Apply(&storage.Batch{Seq: 2}); !errors.Is(err, ErrFailed) {

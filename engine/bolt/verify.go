@@ -8,24 +8,22 @@ import (
 
 // A verifier reads the whole store.
 type verifier struct {
-	*core
-	*identity
+	core     *core
+	identity *identity
 }
 
-// Verify reads the whole store, from one snapshot, and reports what Open would reject after an
-// unclean end.
 func (v *verifier) Verify(ctx context.Context, report func(problem string)) error {
-	id, err := sidecar.ReadIdentity(v.dir.FS(), v.dir.Path(), sidecar.Bolt)
+	id, err := sidecar.ReadIdentity(v.core.dir.FS(), v.core.dir.Path(), sidecar.Bolt)
 	switch {
 	case err != nil:
 		report(err.Error())
-	case id != v.id:
+	case id != v.identity.id:
 		report(sidecar.IdentityName + " is not what it was when the store was opened")
 	}
 	for {
 		overtaken := false
-		err := v.view(func(tx *readTx) error {
-			newer, older, err := readMetas(v.file, v.pageSize)
+		err := v.core.view(func(tx *readTx) error {
+			newer, older, err := readMetas(v.core.file, v.core.pageSize)
 			switch {
 			case err != nil:
 				report(damaged("%w", err).Error())

@@ -12,8 +12,8 @@ import (
 
 // A writer changes the file.
 type writer struct {
-	*core
-	*identity
+	core     *core
+	identity *identity
 
 	// writing is held by the goroutine that changes the file, for one transaction, and guards the
 	// fields below it.
@@ -22,9 +22,6 @@ type writer struct {
 	seq     uint64 // of the newest batch
 }
 
-// Apply commits the batch in one transaction of bbolt, which syncs twice: the pages, then the meta
-// page. So the batch is durable when Apply returns, and wait returns at once. After any error
-// nothing more is written.
 func (w *writer) Apply(b *storage.Batch) (wait func() error, err error) {
 	err = w.update(func(t *writeTx) error {
 		if b.Seq != t.head.seq+1 {
@@ -51,47 +48,47 @@ func durable() error { return nil }
 func (w *writer) update(fn func(w *writeTx) error) error {
 	w.writing.Lock()
 	defer w.writing.Unlock()
-	if f := w.failure.Load(); f != nil {
+	if f := w.core.failure.Load(); f != nil {
 		return f.err
 	}
 	if err := w.transact(fn); err != nil {
-		return w.fail(err)
+		return w.core.fail(err)
 	}
-	if err := w.dir.Recheck(); err != nil {
-		return w.fail(err)
+	if err := w.core.dir.Recheck(); err != nil {
+		return w.core.fail(err)
 	}
 	return nil
 }
 
 func (w *writer) transact(fn func(w *writeTx) error) error {
 	if w.clean {
-		if err := sidecar.Remove(w.files(), w.dir.Path(), cleanName); err != nil {
+		if err := sidecar.Remove(w.core.files(), w.core.dir.Path(), cleanName); err != nil {
 			return err
 		}
 		w.clean = false
 	}
-	if err := w.raiseFormat(); err != nil {
+	if err := w.identity.raiseFormat(); err != nil {
 		return err
 	}
-	if err := w.ready(w.txid.Load()); err != nil {
+	if err := w.core.ready(w.core.txid.Load()); err != nil {
 		return err
 	}
 	if err := w.grow(); err != nil {
 		return err
 	}
-	tx, err := w.begin(true)
+	tx, err := w.core.begin(true)
 	if err != nil {
 		return err
 	}
 	// From here on bbolt holds its lock: it must be released, also after a panic.
-	t := &writeTx{tx: tx, base: w.readTxOf(tx), txid: uint64(tx.ID())}
-	if err := guard(func() error { return t.run(w.txid.Load(), fn) }); err != nil {
+	t := &writeTx{tx: tx, base: w.core.readTxOf(tx), txid: uint64(tx.ID())}
+	if err := guard(func() error { return t.run(w.core.txid.Load(), fn) }); err != nil {
 		return errors.Join(err, w.rollBack(tx))
 	}
-	w.txid.Store(t.txid)
+	w.core.txid.Store(t.txid)
 	w.seq = t.head.seq
 	stats := tx.Stats()
-	w.written.Add(uint64(stats.GetPageAlloc()) + uint64(w.pageSize)) // and the meta page
+	w.core.written.Add(uint64(stats.GetPageAlloc()) + uint64(w.core.pageSize)) // and the meta page
 	return nil
 }
 
@@ -100,26 +97,26 @@ func (w *writer) rollBack(tx *bbolt.Tx) error {
 		return nil // Commit has released it
 	}
 	return guard(func() error {
-		defer w.stuckOnPanic()
+		defer w.core.stuckOnPanic()
 		return tx.Rollback()
 	})
 }
 
 // grow makes space for a small batch. bbolt makes the rest, but keeps only the text of its errors.
 func (w *writer) grow() error {
-	newest, _, err := readMetas(w.file, w.pageSize)
+	newest, _, err := readMetas(w.core.file, w.core.pageSize)
 	if err != nil {
 		return err
 	}
-	info, err := w.file.Stat()
+	info, err := w.core.file.Stat()
 	if err != nil {
 		return err
 	}
 	size := info.Size()
 	step := growStep(size)
-	w.db.AllocSize = step
-	if size-int64(newest.highWater)*int64(w.pageSize) >= minGrowStep/2 || size+int64(step) > w.o.MaxFileBytes {
+	w.core.db.AllocSize = step
+	if size-int64(newest.highWater)*int64(w.core.pageSize) >= minGrowStep/2 || size+int64(step) > w.core.o.MaxFileBytes {
 		return nil
 	}
-	return errors.Join(w.file.Truncate(size+int64(step)), w.file.Sync())
+	return errors.Join(w.core.file.Truncate(size+int64(step)), w.core.file.Sync())
 }

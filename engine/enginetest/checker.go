@@ -57,7 +57,7 @@ func (c *checker) start() {
 		c.gate = nil
 		c.Fatalf("opening the engine: %v", errors.Join(err, s.Close()))
 	}
-	c.opened(c.e.OldestWeek())
+	c.opened(c.e.Retention().OldestWeek())
 	c.lane = c.e.JoinLane(time.Hour)
 }
 
@@ -83,7 +83,7 @@ func (c *checker) tick(t *rapid.T) {
 func (c *checker) backup() {
 	c.copy++
 	to := filepath.Join(c.base, fmt.Sprint("backup-", c.copy))
-	if err := c.e.Backup(context.Background(), to); err != nil {
+	if err := c.e.Admin().Backup(context.Background(), to); err != nil {
 		c.Fatalf("backup: %v", err)
 	}
 	c.shut()

@@ -64,7 +64,7 @@ func (c *checker) judge(t *rapid.T, events []engine.Event) (results []engine.Res
 func (c *checker) forget(t *rapid.T) {
 	_, k := c.event(t)
 	_, there := c.told.claims[k]
-	found, err := c.e.Forget(context.Background(), k.scope, []byte(k.id), k.week.Start())
+	found, err := c.e.Admin().Forget(context.Background(), k.scope, []byte(k.id), k.week.Start())
 	if c.held[k] {
 		if !errors.Is(err, engine.ErrConflict) {
 			c.Fatalf("forgetting %v, which is held: %v", k, err)

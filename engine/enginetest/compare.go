@@ -17,7 +17,7 @@ func (c *checker) compare() {
 		c.Fatalf("%s", d)
 	}
 	c.compareClaims()
-	r, err := c.e.Verify(context.Background())
+	r, err := c.e.Admin().Verify(context.Background())
 	if err != nil || r.Total != 0 || int(r.Claims) != len(c.told.claims) {
 		c.Fatalf("Verify: %+v, %v; %d claims were made", r, err, len(c.told.claims))
 	}
@@ -46,12 +46,12 @@ func (c *checker) compare() {
 // difference describes how the engine differs from f, "" if it does not.
 func (c *checker) difference(f *facts) (d string) {
 	for k, want := range f.claims {
-		r, found, err := c.e.Lookup(context.Background(), k.scope, []byte(k.id), k.week.Start())
+		r, found, err := c.e.Admin().Lookup(context.Background(), k.scope, []byte(k.id), k.week.Start())
 		if err != nil || !found || r != want {
 			return fmt.Sprintf("claim %v is %+v %v %v, want %+v", k, r, found, err, want)
 		}
 	}
-	if got := c.e.OldestWeek(); got != f.oldest {
+	if got := c.e.Retention().OldestWeek(); got != f.oldest {
 		return fmt.Sprintf("the oldest week is %v, want %v", got, f.oldest)
 	}
 	if holds := c.e.Holds(); len(holds) != len(f.holds) || slices.ContainsFunc(holds, func(h engine.Hold) bool { return !h.At.Equal(f.holds[h.Name].Start()) }) {
@@ -99,7 +99,7 @@ func (c *checker) iterations(f *facts) string {
 		}
 	}
 	offsets := map[int32]int64{}
-	kept, err := c.e.Offsets(context.Background(), "g")
+	kept, err := c.e.Admin().Offsets(context.Background(), "g")
 	if err != nil {
 		return err.Error()
 	}
@@ -119,7 +119,7 @@ func (c *checker) compareClaims() {
 		buckets[storage.Bucket{Scope: k.scope, Week: k.week}] = true
 	}
 	for b := range buckets {
-		for claim, err := range c.e.Claims(context.Background(), b, nil) {
+		for claim, err := range c.e.Admin().Claims(context.Background(), b, nil) {
 			if err != nil {
 				c.Fatalf("claims of %v: %v", b, err)
 			}

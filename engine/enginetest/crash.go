@@ -16,7 +16,7 @@ import (
 // power, and continues with the remaining state: all confirmed batches, and a prefix of the others,
 // each whole or not at all.
 func (c *checker) crash(t *rapid.T) {
-	if err := c.e.Reclaimed(context.Background()); err != nil {
+	if err := c.e.Retention().Reclaimed(context.Background()); err != nil {
 		c.Fatalf("waiting for background work: %v", err)
 	}
 	// All background work of Open is done when a transaction is the next batch.

@@ -55,7 +55,7 @@ func wantVerdicts(e *engine.Engine, events []engine.Event, want func(*engine.Eve
 
 func wantVerified(t *testing.T, e *engine.Engine, claims uint64) {
 	t.Helper()
-	if r, err := e.Verify(context.Background()); err != nil || r.Total != 0 || r.Claims != claims {
+	if r, err := e.Admin().Verify(context.Background()); err != nil || r.Total != 0 || r.Claims != claims {
 		t.Errorf("verify: %+v, %v; want %d claims", r, err, claims)
 	}
 }

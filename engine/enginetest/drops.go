@@ -43,7 +43,7 @@ func (c *checker) dropWeek(t *rapid.T) {
 	case c.told.lowestHold() <= week:
 		want = engine.ErrHeld
 	}
-	err := rebuilt(func() error { _, err := c.e.DropWeek(context.Background(), week); return err })
+	err := rebuilt(func() error { _, err := c.e.Retention().DropWeek(context.Background(), week); return err })
 	if !errors.Is(err, want) || want == nil && err != nil {
 		c.Fatalf("dropping %v: %v, want %v", week, err, want)
 	}
@@ -58,8 +58,8 @@ func (c *checker) dropExpired(*rapid.T) {
 		scopes[scope] = c.expiredUntil(c.told.oldestOf(scope), weeks, func(k claimKey) bool { return k.scope == scope })
 	}
 	want := c.expiredUntil(c.told.oldest, defaultRetentionWeeks, func(claimKey) bool { return true })
-	r, err := c.e.DropExpired(context.Background())
-	if err != nil || r.Oldest != want || c.e.OldestWeek() != want {
+	r, err := c.e.Retention().DropExpired(context.Background())
+	if err != nil || r.Oldest != want || c.e.Retention().OldestWeek() != want {
 		c.Fatalf("dropping what is expired: %+v, %v; want %v", r, err, want)
 	}
 	for scope, want := range scopes {
@@ -89,7 +89,7 @@ func (c *checker) dropScope(t *rapid.T) {
 	}
 	var plan engine.ScopeDropPlan
 	err := rebuilt(func() (err error) {
-		plan, err = c.e.PlanScopeDrop(context.Background(), scope, holds...)
+		plan, err = c.e.Retention().PlanScopeDrop(context.Background(), scope, holds...)
 		return err
 	})
 	if want := c.told.planOf(scope, holds); err != nil || !samePlan(plan, want) {
@@ -104,7 +104,7 @@ func (c *checker) dropScope(t *rapid.T) {
 	if !decided && !samePlan(plan, now) {
 		want = engine.ErrPlanOutdated
 	}
-	drop := func() error { _, err := c.e.DropScope(context.Background(), plan); return err }
+	drop := func() error { _, err := c.e.Retention().DropScope(context.Background(), plan); return err }
 	if err := rebuilt(drop); !errors.Is(err, want) || want == nil && err != nil {
 		c.Fatalf("dropping %+v: %v, want %v; there is %+v", plan, err, want, now)
 	}

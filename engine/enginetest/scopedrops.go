@@ -13,7 +13,7 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// RunScopeDrops drops scopes of an engine on the store that h opens, by a plan (Engine.DropScope)
+// RunScopeDrops drops scopes of an engine on the store that h opens, by a plan (Retention.DropScope)
 // and by their retention (Options.ScopeRetention): with a power failure before each call of the
 // store that writes, and while others claim in these scopes.
 func RunScopeDrops(t *testing.T, h storetest.Harness) {
@@ -90,13 +90,13 @@ func (d *scopeDrop) cuts(t *testing.T, h storetest.Harness, lose func(*storage.B
 		}
 	})
 	if d.plan {
-		if plan, err = e.PlanScopeDrop(ctx, "mail", dropHold); err == nil {
-			_, err = e.DropScope(ctx, plan)
+		if plan, err = e.Retention().PlanScopeDrop(ctx, "mail", dropHold); err == nil {
+			_, err = e.Retention().DropScope(ctx, plan)
 		}
 	} else {
-		_, err = e.DropExpired(ctx)
+		_, err = e.Retention().DropExpired(ctx)
 	}
-	if err := errors.Join(err, e.Reclaimed(ctx)); err != nil {
+	if err := errors.Join(err, e.Retention().Reclaimed(ctx)); err != nil {
 		t.Fatal(err)
 	}
 	s.before("the end")()
@@ -173,9 +173,9 @@ func (d *scopeDrop) checkCut(t *testing.T, h storetest.Harness, dir string, plan
 func (d *scopeDrop) finish(e *engine.Engine, s storage.Store, plan engine.ScopeDropPlan, decided bool) (err error) {
 	ctx := context.Background()
 	if d.plan {
-		err = rebuilt(func() error { _, err := e.DropScope(ctx, plan); return err })
+		err = rebuilt(func() error { _, err := e.Retention().DropScope(ctx, plan); return err })
 	} else {
-		_, err = e.DropExpired(ctx)
+		_, err = e.Retention().DropExpired(ctx)
 	}
 	if err != nil || !decided && !d.plan {
 		return err
@@ -209,7 +209,7 @@ func (d *scopeDrop) finish(e *engine.Engine, s storage.Store, plan engine.ScopeD
 		return fmt.Errorf("in a new scope: %v", next.Verdict)
 	}
 	kept := len(dropEvents()) - (d.last-dropFirst+1)*dropEach/2 + 1
-	r, err := e.Verify(ctx)
+	r, err := e.Admin().Verify(ctx)
 	if err != nil {
 		return err
 	}

@@ -110,12 +110,12 @@ func claimRacing(e *engine.Engine, own bool, i int) (engine.Verdict, error) {
 func dropWhole(e *engine.Engine, scope string, weeks int) error {
 	ctx := context.Background()
 	for {
-		plan, err := e.PlanScopeDrop(ctx, scope)
+		plan, err := e.Retention().PlanScopeDrop(ctx, scope)
 		if err == nil && len(plan.Weeks) < weeks {
 			continue
 		}
 		if err == nil {
-			_, err = e.DropScope(ctx, plan)
+			_, err = e.Retention().DropScope(ctx, plan)
 		}
 		if !errors.Is(err, engine.ErrPlanOutdated) {
 			return err
@@ -144,7 +144,7 @@ func (c *raceCut) check(t *testing.T, h storetest.Harness) {
 			t.Errorf("after a power failure %d is %v, %v; it was claimed before %v, dropped before %v", i, res.Verdict, err, told, c.dropped)
 		}
 	}
-	if r, err := e.Verify(context.Background()); err != nil || r.Total != 0 {
+	if r, err := e.Admin().Verify(context.Background()); err != nil || r.Total != 0 {
 		t.Error(r, err)
 	}
 }
@@ -168,8 +168,8 @@ func dropBesideAll(t *testing.T, h storetest.Harness) {
 	}
 	behind.Go(func() {
 		for ctx.Err() == nil {
-			_, dropErr := e.DropExpired(context.Background())
-			r, err := e.Verify(context.Background())
+			_, dropErr := e.Retention().DropExpired(context.Background())
+			r, err := e.Admin().Verify(context.Background())
 			_, weeksErr := e.Weeks(context.Background())
 			if err := errors.Join(dropErr, err, weeksErr); err != nil || r.Total != 0 {
 				t.Error(r, err)

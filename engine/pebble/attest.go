@@ -10,7 +10,7 @@ import (
 
 // An attester tracks which data is durable, and attests it.
 type attester struct {
-	*core
+	core      *core
 	durable   atomic.Uint64 // the newest batch that would survive a power failure
 	progress  chan struct{} // a batch became durable, for attest
 	stop      chan struct{}
@@ -45,8 +45,8 @@ func (a *attester) attest() {
 			case <-a.stop:
 				return
 			}
-			flushed := a.disk.flushes.Load()
-			now := attestation{a.durable.Load(), a.disk.manifests.durable()}
+			flushed := a.core.disk.flushes.Load()
+			now := attestation{a.durable.Load(), a.core.disk.manifests.durable()}
 			idle := now.seq == seq
 			seq = now.seq
 			if flushed == flushes && !idle && time.Since(wrote) < attestBusy {
@@ -71,14 +71,14 @@ func (a *attester) attest() {
 func (a *attester) attestNow() error {
 	a.attesting.Lock()
 	defer a.attesting.Unlock()
-	return writeAttestation(a.disk, attestation{a.durable.Load(), a.disk.manifests.durable()})
+	return writeAttestation(a.core.disk, attestation{a.durable.Load(), a.core.disk.manifests.durable()})
 }
 
 // promise writes a durability record to the log only: all batches up to seq are durable. chunks.go
 // reads it. It need not be durable itself.
 func (a *attester) promise(seq uint64) error {
-	return a.fault.write(func() error {
-		return a.db.LogData(appendPromise(nil, seq, seq), pebble.NoSync)
+	return a.core.fault.write(func() error {
+		return a.core.db.LogData(appendPromise(nil, seq, seq), pebble.NoSync)
 	})
 }
 

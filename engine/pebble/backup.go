@@ -21,18 +21,12 @@ import (
 // it is copied to its destination, which may be another disk and take hours, while the store is
 // used.
 type backups struct {
-	*core
-	*identity
-	*packedLog
+	core      *core
+	identity  *identity
+	packedLog *packedLog
 	backingUp chan struct{} // has a value during a backup, because there is only one stage
 }
 
-// Backup implements storage.Store. Tables are copied, so that damage to the store is none to the
-// backup, unless Options.LinkBackups is set. Without hard links, the tables are copied while nothing
-// is sealed, and Apply waits when memory is full; the context ends that before the next table. The
-// copy is opened and closed once, and only after that becomes a store: Open rejects the files of an
-// interrupted backup. A backup that fails removes its own files, and the directory if nothing else
-// is in it.
 func (b *backups) Backup(ctx context.Context, dir string) error {
 	// Locked before the check of dir: two backups to one path must not both find it empty.
 	select {
@@ -68,7 +62,7 @@ func (b *backups) destination(dir string) (*disk, error) {
 }
 
 func (b *backups) makeDestination(dir string) (*disk, error) {
-	if held := b.disk.held; held != nil {
+	if held := b.core.disk.held; held != nil {
 		if held.Contains(dir) {
 			return nil, storedir.ErrInside
 		}
@@ -78,9 +72,9 @@ func (b *backups) makeDestination(dir string) (*disk, error) {
 		}
 		return heldDisk(made), nil
 	}
-	fsys := b.disk.FS
+	fsys := b.core.disk.FS
 	for at := dir; ; at = fsys.PathDir(at) {
-		if at == b.disk.dir {
+		if at == b.core.disk.dir {
 			return nil, storedir.ErrInside
 		}
 		if at == fsys.PathDir(at) {
@@ -122,29 +116,29 @@ func (b *backups) backup(ctx context.Context, to *disk) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if own, ok := b.disk.FS.(*dirFS); ok {
+	if own, ok := b.core.disk.FS.(*dirFS); ok {
 		own.backup.Store(to.held)
 		defer own.backup.Store(nil)
 	}
 	ended := ctx.Err
-	b.disk.ended.Store(&ended)
-	defer b.disk.ended.Store(nil)
+	b.core.disk.ended.Store(&ended)
+	defer b.core.disk.ended.Store(nil)
 	sidecars, err := b.copyTo(ctx, to.dir)
 	if err != nil {
 		return err
 	}
-	c := &core{o: b.o, disk: to, fault: to.fault, startup: newStartup()}
-	return becomeBackup(ctx, c, b.id.Backup(), sidecars)
+	c := &core{o: b.core.o, disk: to, fault: to.fault, startup: newStartup()}
+	return becomeBackup(ctx, c, b.identity.id.Backup(), sidecars)
 }
 
 // copyTo makes Pebble's files in dir and returns the sidecars that belong to them.
 func (b *backups) copyTo(ctx context.Context, dir string) (map[string][]byte, error) {
-	d, stage := b.disk, b.disk.path(stageName)
+	d, stage := b.core.disk, b.core.disk.path(stageName)
 	if err := d.RemoveAll(stage); err != nil {
 		return nil, err
 	}
 	move := func(from, to string) error { return vfs.Copy(d, from, to) }
-	if b.o.LinkBackups {
+	if b.core.o.LinkBackups {
 		move = d.Link
 	}
 	sidecars, err := b.checkpoint(stage)
@@ -179,25 +173,25 @@ func fromStage(ctx context.Context, d *disk, stage, dir string, move func(from, 
 // checkpoint makes Pebble's files and returns the sidecars that belong to them: the journal has the
 // later batches.
 func (b *backups) checkpoint(dir string) (map[string][]byte, error) {
-	b.maintenance.Lock()
-	defer b.maintenance.Unlock()
+	b.core.maintenance.Lock()
+	defer b.core.maintenance.Unlock()
 	// A checkpoint lists the tables first and then copies the log, including later writes: a run
 	// that is ingested in between would be missing, and its packed batches as well.
-	b.ingest.Lock()
-	defer b.ingest.Unlock()
-	names, err := b.disk.names()
+	b.packedLog.ingest.Lock()
+	defer b.packedLog.ingest.Unlock()
+	names, err := b.core.disk.names()
 	if err != nil {
 		return nil, err
 	}
 	files := make(map[string][]byte)
 	for _, name := range names {
 		if strings.HasPrefix(name, sidecarPrefix) && !strings.HasSuffix(name, tmpSuffix) {
-			if files[name], err = readFile(b.disk, b.disk.path(name)); err != nil {
+			if files[name], err = readFile(b.core.disk, b.core.disk.path(name)); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return files, b.fault.write(func() error { return b.db.Checkpoint(dir, pebble.WithFlushedWAL()) })
+	return files, b.core.fault.write(func() error { return b.core.db.Checkpoint(dir, pebble.WithFlushedWAL()) })
 }
 
 // becomeBackup makes a checkpoint a cleanly closed store.

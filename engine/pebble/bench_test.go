@@ -117,7 +117,7 @@ func BenchmarkClaim(b *testing.B) {
 	}
 	s = mustOpen(b, nil, dir, false)
 	defer s.Close()
-	if err := s.db.Compact(context.Background(), []byte{0}, []byte{0xff}, false); err != nil {
+	if err := s.core.db.Compact(context.Background(), []byte{0}, []byte{0xff}, false); err != nil {
 		b.Fatal(err)
 	}
 	for _, hit := range []bool{true, false} {
@@ -135,7 +135,7 @@ func BenchmarkClaim(b *testing.B) {
 	}
 	b.Run("pebble", func(b *testing.B) {
 		for b.Loop() {
-			_, c, err := s.db.Get(spaced(claimSpace, keys[r.IntN(len(keys))]))
+			_, c, err := s.core.db.Get(spaced(claimSpace, keys[r.IntN(len(keys))]))
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -163,7 +163,7 @@ func BenchmarkReopenAfterKill(b *testing.B) {
 				batch := randomBatch(r, 1000)
 				batch.Seq = seq
 				mustApply(b, s, batch)
-				if n := int64(s.db.Metrics().WAL.Size); n > most && seq > 40*mb {
+				if n := int64(s.core.db.Metrics().WAL.Size); n > most && seq > 40*mb {
 					most, killed = n, fsys.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rng(1)})
 				}
 			}
@@ -256,7 +256,7 @@ func dropAndReclaim(t *testing.T, total, scopes int) {
 	if n := droppedKeys(t, s, buckets[0]); n != 0 {
 		t.Errorf("%d keys of the dropped week are in tables", n)
 	}
-	if held, err := s.held(s.spans.list()); err != nil || held != 0 {
+	if held, err := s.reclaimer.held(s.reclaimer.spans.list()); err != nil || held != 0 {
 		t.Errorf("Reclaim left %d bytes to be reclaimed, %v", held, err)
 	}
 	eventually(t, "nothing is reclaimable", func() bool { // of what compactions leave in the background, neither
@@ -283,7 +283,7 @@ func droppedKeys(t *testing.T, s *Store, buckets []storage.Bucket) (n int) {
 			continue
 		}
 		live := isLive(t, s, name)
-		err := eachKey(s.disk.path(name), func(key []byte) {
+		err := eachKey(s.core.disk.path(name), func(key []byte) {
 			if len(key) == 0 || key[0] != claimSpace {
 				return
 			}
@@ -326,7 +326,7 @@ func eachKey(path string, fn func(key []byte)) (err error) {
 // isLive reports whether the store refers to the table.
 func isLive(t *testing.T, s *Store, name string) bool {
 	t.Helper()
-	levels, err := s.db.SSTables()
+	levels, err := s.core.db.SSTables()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,13 +337,13 @@ func isLive(t *testing.T, s *Store, name string) bool {
 
 func sizesOf(t testing.TB, s *Store) map[string]uint64 {
 	t.Helper()
-	names, err := s.disk.List(s.disk.dir)
+	names, err := s.core.disk.List(s.core.disk.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	sizes := make(map[string]uint64)
 	for _, name := range names {
-		if info, err := s.disk.Stat(s.disk.path(name)); err == nil {
+		if info, err := s.core.disk.Stat(s.core.disk.path(name)); err == nil {
 			sizes[name] = uint64(info.Size())
 		}
 	}

@@ -64,8 +64,6 @@ func (l *bucketList) drop(prefixes []string) {
 	}
 }
 
-// Buckets implements storage.Store. The first call seeks from bucket to bucket, later calls only the
-// buckets of which claims were removed.
 func (r *claimReader) Buckets(fn func(storage.Bucket) error) error {
 	var known bucketList
 	var found []string

@@ -67,7 +67,7 @@ func TestBucketsOfAHistory(t *testing.T) {
 func afterBatch(t *testing.T, r *rand.Rand, fs vfs.FS, s *Store) *Store {
 	switch r.IntN(40) {
 	case 0, 1, 2:
-		s.freeze()
+		s.sealer.freeze()
 	case 3, 4:
 		mustSealAll(t, s)
 	case 5:

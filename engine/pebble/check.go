@@ -15,18 +15,18 @@ import (
 // record of a clean close that matches. unused are the tables that nothing refers to. check has
 // loaded the packed batches.
 func check(l *packedLog) (clean bool, unused []string, err error) {
-	clean, err = checkClean(l.disk)
+	clean, err = checkClean(l.core.disk)
 	if err != nil {
 		return clean, nil, err
 	}
 	if clean {
 		return true, nil, loadClean(l)
 	}
-	attested, err := readAttestation(l.disk)
+	attested, err := readAttestation(l.core.disk)
 	if err != nil {
 		return false, nil, err
 	}
-	if err := checkManifest(l.disk, attested.manifest); err != nil {
+	if err := checkManifest(l.core.disk, attested.manifest); err != nil {
 		return false, nil, err
 	}
 	unused, err = checkContent(l, attested.seq)
@@ -65,13 +65,13 @@ func checkManifest(d *disk, attested position) error {
 // log. It reads the claims outside of tables into memory. The logs that Pebble replays, and the
 // journal, are checked meanwhile. unused is that of check.
 func checkContent(l *packedLog, attested uint64) (unused []string, err error) {
-	logs := newLogCheck(l.disk)
-	db, err := l.openPebble(logs)
+	logs := newLogCheck(l.core.disk)
+	db, err := l.core.openPebble(logs)
 	if err != nil {
 		return nil, cmp.Or(logs.wait(), err)
 	}
 	var last, floor uint64
-	err = l.fault.read(func() (err error) {
+	err = l.core.fault.read(func() (err error) {
 		last, floor, err = readSeqs(db)
 		return err
 	})
@@ -79,17 +79,17 @@ func checkContent(l *packedLog, attested uint64) (unused []string, err error) {
 		checks := make(chan error)
 		halves := halvesOf(max(floor, 1), last+1)
 		for _, half := range halves {
-			go func() { checks <- l.fault.read(func() error { return half.check(db) }) }()
+			go func() { checks <- l.core.fault.read(func() error { return half.check(db) }) }()
 		}
-		err = l.fault.read(func() error { return l.load(db, last) })
+		err = l.core.fault.read(func() error { return l.load(db, last) })
 		for range halves {
 			err = cmp.Or(<-checks, err)
 		}
 	}
 	if err == nil {
-		unused, err = unusedTables(l.disk, db)
+		unused, err = unusedTables(l.core.disk, db)
 	}
-	err = cmp.Or(logs.wait(), err, l.fault.write(db.Close)) // damage of a log causes what else is missing
+	err = cmp.Or(logs.wait(), err, l.core.fault.write(db.Close)) // damage of a log causes what else is missing
 	if durable := max(attested, logs.promised); err == nil && last < durable {
 		err = fmt.Errorf("%w: the newest batch is %d, %d was durable", storage.ErrDamaged, last, durable)
 	}
@@ -123,19 +123,19 @@ func unusedTables(d *disk, db *pebble.DB) (unused []string, err error) {
 // loadClean opens the store read-only and reads all that Open reads of one that was closed: a table may
 // be damaged.
 func loadClean(l *packedLog) error {
-	logs := newLogCheck(l.disk)
-	db, err := l.openPebble(logs)
+	logs := newLogCheck(l.core.disk)
+	db, err := l.core.openPebble(logs)
 	if err != nil {
 		return cmp.Or(logs.wait(), err)
 	}
-	err = l.fault.read(func() error {
+	err = l.core.fault.read(func() error {
 		last, _, err := readSeqs(db)
 		if err != nil {
 			return err
 		}
 		return l.load(db, last)
 	})
-	return cmp.Or(logs.wait(), err, l.fault.write(db.Close))
+	return cmp.Or(logs.wait(), err, l.core.fault.write(db.Close))
 }
 
 // A journalPart is a range of the journal, and the entries that it should have: from first up to,

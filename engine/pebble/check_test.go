@@ -58,7 +58,7 @@ func TestAKilledStoreWhoseJournalHasAGapIsDamaged(t *testing.T) {
 		for seq := uint64(1); seq <= last; seq++ {
 			mustApply(t, s, batchOf(seq, 20))
 		}
-		must(s.db.Delete(journalKey(gap), pebble.Sync)) // there is no batch 0
+		must(s.core.db.Delete(journalKey(gap), pebble.Sync)) // there is no batch 0
 		killed := fsys.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rng(1)})
 		mustClose(t, s)
 		s, err := Open("store", Options{FS: killed, SmallTables: true, CacheBytes: 1 << 20})

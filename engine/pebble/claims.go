@@ -9,8 +9,8 @@ import (
 
 // A claimReader reads claims in memory and in Pebble's tables.
 type claimReader struct {
-	*core
-	*reader
+	core     *core
+	reader   *reader
 	cursors  cursors
 	unsealed *unsealed
 }
@@ -20,22 +20,21 @@ type cursors interface {
 	newCursor(span pebble.KeyRange) (*cursor, error)
 }
 
-// Claim implements storage.Store. A claim that is not in memory now was in tables before.
 func (r *claimReader) Claim(key []byte) ([]byte, bool, error) {
-	if err := r.fault.get(); err != nil {
+	if err := r.core.fault.get(); err != nil {
 		return nil, false, err
 	}
 	if record, known := r.unsealed.get(key); known {
 		return record, record != nil, nil
 	}
 	k := spaced(claimSpace, key)
-	if record, known := r.recentRuns.get(k); known {
-		if err := r.fault.get(); err != nil {
+	if record, known := r.core.recentRuns.get(k); known {
+		if err := r.core.fault.get(); err != nil {
 			return nil, false, err
 		}
 		return record, record != nil, nil
 	}
-	return r.get(k)
+	return r.reader.get(k)
 }
 
 // claims calls fn with the tables in memory, the newer first, and with the contents of Pebble's
@@ -61,10 +60,9 @@ func (r *claimReader) claims(span pebble.KeyRange, look func(tables []*table), f
 	if err != nil {
 		return err
 	}
-	return r.use(c, func(c *cursor) error { return fn(tables, c) })
+	return r.reader.use(c, func(c *cursor) error { return fn(tables, c) })
 }
 
-// Scan implements storage.Store. It first sorts the claims in memory that the span selects.
 func (r *claimReader) Scan(ctx context.Context, span storage.Span, started func(), fn func(key, record []byte) error) error {
 	var at moment
 	freeze := func(tables []*table) { at = momentOf(tables) }

@@ -16,36 +16,36 @@ import (
 // Close implements storage.Store. Close also releases the directory of a store that has failed. A
 // second Close returns the result of the first.
 func (s *Store) Close() error {
-	s.Retire()
+	s.oneEngine.Retire()
 	s.closing.Do(func() { s.closed = s.close() })
 	return s.closed
 }
 
 func (s *Store) close() error {
-	if s.disk.held != nil {
-		if err := s.disk.held.Check(); err != nil {
-			s.fault.set(err)
+	if s.core.disk.held != nil {
+		if err := s.core.disk.held.Check(); err != nil {
+			s.core.fault.set(err)
 		}
 	}
-	close(s.unsynced)
-	close(s.stop)
+	close(s.writer.unsynced)
+	close(s.attester.stop)
 	var err error
-	if s.fault.get() == nil {
+	if s.core.fault.get() == nil {
 		s.background.Wait()
-		err = s.sealAll()
+		err = s.sealer.sealAll()
 	}
-	close(s.seals)
-	if s.fault.get() == nil {
-		<-s.sealed
+	close(s.sealer.seals)
+	if s.core.fault.get() == nil {
+		<-s.sealer.sealed
 	}
 	if err == nil {
 		err = s.closeClean()
 	}
-	s.recentRuns.close()
-	if err != nil && s.fault.get() != nil {
-		s.closePoisoned()
+	s.core.recentRuns.close()
+	if err != nil && s.core.fault.get() != nil {
+		s.core.closePoisoned()
 	}
-	return errors.Join(err, s.disk.release())
+	return errors.Join(err, s.core.disk.release())
 }
 
 // closeClean closes a store whose claims are all in tables, and leaves no file that nothing needs. A
@@ -58,35 +58,35 @@ func (s *Store) close() error {
 //  5. remove what is in the logs, durably, so that the directory is as step 6 records it;
 //  6. record the files.
 func (s *Store) closeClean() error {
-	err := errors.Join(s.settle(), s.fault.write(s.db.Close))
+	err := errors.Join(s.settle(), s.core.fault.write(s.core.db.Close))
 	if err != nil {
 		return fmt.Errorf("hapax: closing the store: %w", err)
 	}
-	if err := writeAttestation(s.disk, attestation{s.durable.Load(), currentManifest(s.disk)}); err != nil {
+	if err := writeAttestation(s.core.disk, attestation{s.attester.durable.Load(), currentManifest(s.core.disk)}); err != nil {
 		return err
 	}
-	if err := removeLogs(s.disk); err != nil {
+	if err := removeLogs(s.core.disk); err != nil {
 		return err
 	}
-	err = writeClean(s.disk, s.durable.Load())
-	s.disk.reserve.shrink()
+	err = writeClean(s.core.disk, s.attester.durable.Load())
+	s.core.disk.reserve.shrink()
 	return err
 }
 
 // settle moves all data to tables and removes those with removed journal entries and packed batches
 // only. Their removal is flushed before: a crash must not leave a journal that lacks entries.
 func (s *Store) settle() error {
-	if err := s.fault.write(s.db.Flush); err != nil {
+	if err := s.core.fault.write(s.core.db.Flush); err != nil {
 		return err
 	}
 	for _, removed := range []pebble.KeyRange{
-		{Start: journalKey(0), End: journalKey(s.trimmed.Load())},
-		{Start: packedKey(0), End: packedKey(s.packedFrom)},
+		{Start: journalKey(0), End: journalKey(s.journal.trimmed.Load())},
+		{Start: packedKey(0), End: packedKey(s.packedLog.packedFrom)},
 	} {
 		if bytes.Equal(removed.Start, removed.End) {
 			continue
 		}
-		if err := s.fault.write(func() error { return s.db.Excise(context.Background(), removed) }); err != nil {
+		if err := s.core.fault.write(func() error { return s.core.db.Excise(context.Background(), removed) }); err != nil {
 			return asRead(err)
 		}
 	}

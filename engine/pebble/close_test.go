@@ -56,7 +56,7 @@ func TestClosedStoreHasNoLogsAndNoRemovedJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer mustClose(t, s)
-	tables, err := s.db.SSTables(pebble.WithProperties())
+	tables, err := s.core.db.SSTables(pebble.WithProperties())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func cutClose(t *testing.T, n int, trimmed uint64, excise bool) {
 	}
 	c.armed.Store(true)
 	if excise {
-		if err := errors.Join(s.excise(t.Context(), journalSpace, trimKey, 0), s.excise(t.Context(), packedSpace, packedFromKey, 0)); err != nil {
+		if err := errors.Join(s.compactor.excise(t.Context(), journalSpace, trimKey, 0), s.compactor.excise(t.Context(), packedSpace, packedFromKey, 0)); err != nil {
 			t.Fatal(err)
 		}
 	}

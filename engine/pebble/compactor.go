@@ -19,7 +19,7 @@ import (
 // It also asks Pebble to compact the runs where maxRuns of them overlap. Pebble by itself would not
 // take all of them at once, and write what is below once more for each part.
 type compactor struct {
-	*core
+	core    *core
 	flushed chan struct{} // takes one: there is a new table
 	filled  chan struct{} // as well, for the runs
 }
@@ -53,7 +53,7 @@ func (c *compactor) repeat(stop, wake <-chan struct{}, do func(context.Context) 
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	select {
-	case <-c.startup.over:
+	case <-c.core.startup.over:
 	case <-stop:
 		return
 	}
@@ -61,14 +61,14 @@ func (c *compactor) repeat(stop, wake <-chan struct{}, do func(context.Context) 
 		defer cancel()
 		select {
 		case <-stop:
-		case <-c.fault.failed:
+		case <-c.core.fault.failed:
 		case <-ctx.Done():
 		}
 	}()
 	for ctx.Err() == nil {
 		// The store continues without the compaction.
 		if err := do(ctx); errors.Is(err, storage.ErrDamaged) {
-			c.fault.noteDamage(err)
+			c.core.fault.noteDamage(err)
 		}
 		select {
 		case <-wake:
@@ -79,8 +79,8 @@ func (c *compactor) repeat(stop, wake <-chan struct{}, do func(context.Context) 
 
 func (c *compactor) tidy(ctx context.Context) error {
 	return errors.Join(
-		c.excise(ctx, journalSpace, trimKey, c.o.PendingBytes),
-		c.excise(ctx, packedSpace, packedFromKey, c.o.PendingBytes),
+		c.excise(ctx, journalSpace, trimKey, c.core.o.PendingBytes),
+		c.excise(ctx, packedSpace, packedFromKey, c.core.o.PendingBytes),
 		c.compactOverlapping(ctx, pebble.KeyRange{Start: []byte{claimSpace + 1}, End: []byte{0xFF}}, maxFlushes),
 	)
 }
@@ -94,7 +94,7 @@ func (c *compactor) compactOverlapping(ctx context.Context, span pebble.KeyRange
 		}
 		// The range of a key: from L0, Pebble compacts all tables that overlap there, directly or
 		// through others, but from a level below only the table with the key.
-		if err := c.fault.write(func() error { return asRead(c.db.Compact(ctx, key, append(bytes.Clone(key), 0), false)) }); err != nil {
+		if err := c.core.fault.write(func() error { return asRead(c.core.db.Compact(ctx, key, append(bytes.Clone(key), 0), false)) }); err != nil {
 			return err
 		}
 	}
@@ -105,15 +105,15 @@ func (c *compactor) compactOverlapping(ctx context.Context, span pebble.KeyRange
 // that after a crash the number is not less.
 func (c *compactor) excise(ctx context.Context, space, first byte, least uint64) error {
 	removed := pebble.KeyRange{Start: []byte{space}}
-	err := c.fault.read(func() error {
-		seq, err := readSeq(c.db, first)
+	err := c.core.fault.read(func() error {
+		seq, err := readSeq(c.core.db, first)
 		removed.End = binary.BigEndian.AppendUint64([]byte{space}, seq)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	levels, err := c.tables(removed)
+	levels, err := c.core.tables(removed)
 	if err != nil {
 		return err
 	}
@@ -128,12 +128,12 @@ func (c *compactor) excise(ctx context.Context, space, first byte, least uint64)
 	if size < least {
 		return nil
 	}
-	return c.fault.write(func() error { return asRead(c.db.Excise(ctx, removed)) })
+	return c.core.fault.write(func() error { return asRead(c.core.db.Excise(ctx, removed)) })
 }
 
 // deepest returns the key in a span at which most tables in L0 overlap, and their number.
 func (c *compactor) deepest(span pebble.KeyRange) (key []byte, depth int, err error) {
-	levels, err := c.tables(span)
+	levels, err := c.core.tables(span)
 	if err != nil {
 		return nil, 0, err
 	}

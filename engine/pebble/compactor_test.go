@@ -19,7 +19,7 @@ import (
 // flushDepth returns how many tables of flushes overlap in L0.
 func flushDepth(t *testing.T, s *Store) int {
 	t.Helper()
-	_, depth, err := s.deepest(pebble.KeyRange{Start: []byte{claimSpace + 1}, End: []byte{0xFF}})
+	_, depth, err := s.compactor.deepest(pebble.KeyRange{Start: []byte{claimSpace + 1}, End: []byte{0xFF}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,13 +53,13 @@ func TestFlushesAreCompactedAndRunsAreNot(t *testing.T) {
 		}
 	}
 	eventually(t, "tables of flushes are compacted", func() bool { return flushDepth(t, s) < maxFlushes })
-	eventually(t, "compactions end", func() bool { return s.db.Metrics().Compact.NumInProgress == 0 })
-	levels, err := s.tables(prefixSpan([]byte{claimSpace}))
+	eventually(t, "compactions end", func() bool { return s.core.db.Metrics().Compact.NumInProgress == 0 })
+	levels, err := s.core.tables(prefixSpan([]byte{claimSpace}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Pebble puts a run that overlaps no other in a level below.
-	if _, depth, err := s.deepest(prefixSpan([]byte{claimSpace})); err != nil || depth < runs-3 {
+	if _, depth, err := s.compactor.deepest(prefixSpan([]byte{claimSpace})); err != nil || depth < runs-3 {
 		t.Errorf("%d of %d runs overlap in L0, %v", depth, runs, err)
 	}
 	below := 0
@@ -84,7 +84,7 @@ func TestTablesOfTheRemovedJournalAreRemoved(t *testing.T) {
 	s := openSmall(t, vfs.NewMem())
 	size := func() (n uint64) {
 		for _, space := range []byte{journalSpace, packedSpace} {
-			levels, err := s.tables(prefixSpan([]byte{space}))
+			levels, err := s.core.tables(prefixSpan([]byte{space}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -102,13 +102,13 @@ func TestTablesOfTheRemovedJournalAreRemoved(t *testing.T) {
 			b.Journal[i] = byte(rand.Uint32()) // does not compress
 		}
 		mustApply(t, s, b)
-		must(s.db.Flush())
+		must(s.core.db.Flush())
 		mustSealAll(t, s)
 		if err := s.TrimJournal(seq + 1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	must(s.db.Flush())
+	must(s.core.db.Flush())
 	eventually(t, "tables of the journal are removed", func() bool { return size() < 2*smallPending })
 	mustClose(t, s)
 }
@@ -121,10 +121,10 @@ func TestPartsOfExcisedTablesAreKept(t *testing.T) {
 	for seq := uint64(1); seq <= last; seq++ {
 		mustApply(t, s, batchOf(seq, 100))
 	}
-	if err := errors.Join(s.TrimJournal(trimmed), s.db.Flush(), s.excise(t.Context(), journalSpace, trimKey, 0)); err != nil {
+	if err := errors.Join(s.TrimJournal(trimmed), s.core.db.Flush(), s.compactor.excise(t.Context(), journalSpace, trimKey, 0)); err != nil {
 		t.Fatal(err)
 	}
-	levels, err := s.tables(prefixSpan([]byte{journalSpace}))
+	levels, err := s.core.tables(prefixSpan([]byte{journalSpace}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,8 +167,8 @@ func TestPartsOfExcisedTablesAreKept(t *testing.T) {
 func flushedOften(t *testing.T, s *Store) {
 	t.Helper()
 	for i := range maxFlushes + 1 {
-		must(s.db.Set(spaced(stateSpace, []byte("key")), []byte{byte(i)}, nil))
-		must(s.db.Flush())
+		must(s.core.db.Set(spaced(stateSpace, []byte("key")), []byte{byte(i)}, nil))
+		must(s.core.db.Flush())
 	}
 }
 
@@ -197,22 +197,22 @@ func TestCompactorEndsAtOnce(t *testing.T) {
 				flushedOften(t, s)
 				over := newStartup() // the scheduler grants nothing before the end of the store's
 				over.end()
-				c := compactor{core: &core{fault: s.fault, db: s.db, startup: over}, flushed: make(chan struct{}, 1)}
+				c := compactor{core: &core{fault: s.core.fault, db: s.core.db, startup: over}, flushed: make(chan struct{}, 1)}
 				stop, ended := make(chan struct{}), make(chan struct{})
 				go func() {
 					defer close(ended)
 					c.compactFlushed(stop)
 				}()
 				eventually(t, "a compaction waits", func() bool {
-					waiting, _ := s.db.GetWaitingCompaction()
+					waiting, _ := s.core.db.GetWaitingCompaction()
 					return waiting
 				})
 				if running {
-					s.startup.end()
+					s.core.startup.end()
 					<-held.begun
 				}
 				if poisoned {
-					s.fault.set(errors.New("by the test"))
+					s.core.fault.set(errors.New("by the test"))
 				} else {
 					close(stop)
 				}
@@ -221,7 +221,7 @@ func TestCompactorEndsAtOnce(t *testing.T) {
 				case <-time.After(patienceInTests):
 					t.Error("it waits for the compaction")
 				}
-				eventually(t, "no call of Pebble is in progress", func() bool { return running && !poisoned || s.fault.running.Load() == 0 })
+				eventually(t, "no call of Pebble is in progress", func() bool { return running && !poisoned || s.core.fault.running.Load() == 0 })
 				close(held.goOn)
 				<-ended
 				if err := s.Close(); (err != nil) != poisoned {

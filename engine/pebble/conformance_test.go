@@ -117,11 +117,11 @@ func (m *memory) harness() storetest.Harness {
 		},
 		Flush: flush,
 		FailWrites: func(_ testing.TB, s storage.Store) error {
-			m.at(s.(*Store).disk.dir).failing.Store(true)
+			m.at(s.(*Store).core.disk.dir).failing.Store(true)
 			return errorfs.ErrInjected
 		},
 		NoRoom: func(_ testing.TB, s storage.Store) func() {
-			full := &m.at(s.(*Store).disk.dir).full
+			full := &m.at(s.(*Store).core.disk.dir).full
 			full.Store(true)
 			return func() { full.Store(false) }
 		},

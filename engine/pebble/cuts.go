@@ -56,7 +56,7 @@ func (f *runFiles) cuts(claims *sorted, borders [][]byte) []cut {
 		size += len(f.arena)
 	}
 	entry := max(1, size/n) // bytes
-	c := cutter{claims: claims, least: max(1, f.o.boundaryBytes/2/entry), most: max(1, f.o.runBytes/entry)}
+	c := cutter{claims: claims, least: max(1, f.core.o.boundaryBytes/2/entry), most: max(1, f.core.o.runBytes/entry)}
 	for _, key := range borders {
 		if at := claims.search(key); at > c.start && at < n {
 			c.end(at)
@@ -64,7 +64,7 @@ func (f *runFiles) cuts(claims *sorted, borders [][]byte) []cut {
 		}
 	}
 	c.end(n)
-	if size >= 2*f.o.runBytes {
+	if size >= 2*f.core.o.runBytes {
 		f.borders = c.borders()
 	}
 	return c.cuts

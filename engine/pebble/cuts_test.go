@@ -17,7 +17,7 @@ import (
 // randomClaims applies claims of random ids in some buckets.
 func randomClaims(t *testing.T, s *Store, r *rand.Rand, buckets, n int, want map[string]string) {
 	t.Helper()
-	b := &storage.Batch{Seq: s.applied + 1}
+	b := &storage.Batch{Seq: s.writer.applied + 1}
 	for range n {
 		key := claimKey(fmt.Sprintf("scope%03d", r.IntN(buckets)), 0, r.Uint64())
 		b.Claims = append(b.Claims, storage.ClaimWrite{Key: key, Record: fmt.Appendf(nil, "record %d", b.Seq)})
@@ -30,7 +30,7 @@ func randomClaims(t *testing.T, s *Store, r *rand.Rand, buckets, n int, want map
 func randomRun(t *testing.T, s *Store, r *rand.Rand, buckets, n int, want map[string]string) {
 	t.Helper()
 	randomClaims(t, s, r, buckets, n, want)
-	if err := s.sealAll(); err != nil {
+	if err := s.sealer.sealAll(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -50,15 +50,15 @@ func TestTablesOfRunsAreInGroups(t *testing.T) {
 				randomRun(t, s, r, buckets, 1300+r.IntN(100), want)
 			}
 			for key, record := range want { // also the first ones of tables
-				if got, known := s.recentRuns.get(spaced(claimSpace, []byte(key))); known && string(got) != record {
+				if got, known := s.core.recentRuns.get(spaced(claimSpace, []byte(key))); known && string(got) != record {
 					t.Fatalf("look-up of %x: %q, want %q", key, got, record)
 				}
 			}
-			borders, err := s.groups()
+			borders, err := s.core.groups()
 			if err != nil {
 				t.Fatal(err)
 			}
-			levels, err := s.tables(prefixSpan([]byte{claimSpace}))
+			levels, err := s.core.tables(prefixSpan([]byte{claimSpace}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +75,7 @@ func TestTablesOfRunsAreInGroups(t *testing.T) {
 
 func wantGroups(t *testing.T, s *Store, least int) {
 	t.Helper()
-	borders, err := s.groups()
+	borders, err := s.core.groups()
 	if err != nil || len(borders)+1 < least {
 		t.Fatalf("%d groups, %v, want %d at least", len(borders)+1, err, least)
 	}
@@ -116,16 +116,16 @@ func TestRunsAreDividedWithLittlePendingBytes(t *testing.T) {
 func TestGroupsAfterARunThatIsNotDivided(t *testing.T) {
 	held := hold(vfs.NewMem(), ofCompaction)
 	s, r, want := mustOpen(t, held, "store", true), rng(1), map[string]string{}
-	divided := s.o.runBytes
-	s.o.runBytes = 1 << 30
+	divided := s.core.o.runBytes
+	s.core.o.runBytes = 1 << 30
 	for range 2 { // the first one is put below L0
 		randomRun(t, s, r, 1, 1300, want)
 	}
-	s.o.runBytes = divided
+	s.core.o.runBytes = divided
 	for range maxRuns + 2 {
 		randomRun(t, s, r, 1, 1300, want)
 	}
-	if err := s.db.Flush(); err != nil { // wakes the compactor
+	if err := s.core.db.Flush(); err != nil { // wakes the compactor
 		t.Fatal(err)
 	}
 	<-held.begun
@@ -134,7 +134,7 @@ func TestGroupsAfterARunThatIsNotDivided(t *testing.T) {
 	}
 	close(held.goOn)
 	eventually(t, "runs are compacted", func() bool {
-		_, depth, err := s.deepest(prefixSpan([]byte{claimSpace}))
+		_, depth, err := s.compactor.deepest(prefixSpan([]byte{claimSpace}))
 		return err == nil && depth < maxRuns/2
 	})
 	wantGroups(t, s, 4)
@@ -149,16 +149,16 @@ func TestBordersOfAnOldWeekAreForgotten(t *testing.T) {
 	s, r := mustOpen(t, vfs.NewMem(), "store", true), rng(1)
 	for week := range 4 {
 		for range 3 {
-			b := &storage.Batch{Seq: s.applied + 1}
+			b := &storage.Batch{Seq: s.writer.applied + 1}
 			for i := range 1300 {
 				key := claimKey("scope", week-min(i/1290, week), r.Uint64()) // ten are late
 				b.Claims = append(b.Claims, storage.ClaimWrite{Key: key, Record: []byte("record")})
 			}
 			mustApply(t, s, b)
-			if err := s.sealAll(); err != nil {
+			if err := s.sealer.sealAll(); err != nil {
 				t.Fatal(err)
 			}
-			if n := len(s.files.borders); n < 3 || n > 5 {
+			if n := len(s.sealer.files.borders); n < 3 || n > 5 {
 				t.Fatalf("week %d: %d borders", week, n)
 			}
 		}
@@ -172,8 +172,8 @@ func TestRunsAreCompactedInGroups(t *testing.T) {
 	for range maxRuns - 1 {
 		randomRun(t, s, r, 1, 1300, want)
 	}
-	borders, err := s.groups()
-	before := s.db.Metrics()
+	borders, err := s.core.groups()
+	before := s.core.db.Metrics()
 	if err != nil || len(borders) < 3 || before.Levels[lastLevel].TablesCount > 10 {
 		t.Fatalf("%d tables are below L0, %d borders, %v", before.Levels[lastLevel].TablesCount, len(borders), err)
 	}
@@ -181,15 +181,15 @@ func TestRunsAreCompactedInGroups(t *testing.T) {
 		randomRun(t, s, r, 1, 1300, want)
 	}
 	runs := prefixSpan([]byte{claimSpace})
-	if err := s.db.Flush(); err != nil { // wakes the compactor
+	if err := s.core.db.Flush(); err != nil { // wakes the compactor
 		t.Fatal(err)
 	}
 	eventually(t, "runs are compacted", func() bool {
-		_, depth, err := s.deepest(runs)
+		_, depth, err := s.compactor.deepest(runs)
 		return err == nil && depth < maxRuns/2
 	})
-	eventually(t, "compactions end", func() bool { return s.db.Metrics().Compact.NumInProgress == 0 })
-	after := s.db.Metrics()
+	eventually(t, "compactions end", func() bool { return s.core.db.Metrics().Compact.NumInProgress == 0 })
+	after := s.core.db.Metrics()
 	written := after.Levels[lastLevel].TableBytesCompacted - before.Levels[lastLevel].TableBytesCompacted
 	if size := uint64(after.Levels[lastLevel].TablesSize); written > 3*size/2 {
 		t.Errorf("compactions wrote %d bytes, of which %d are left", written, size)
@@ -217,7 +217,7 @@ func TestCrashAndDropInACompactionOfRuns(t *testing.T) {
 	if held.any.Load() {
 		t.Fatal("a compaction began before that of runs")
 	}
-	if err := s.db.Flush(); err != nil { // wakes the compactor
+	if err := s.core.db.Flush(); err != nil { // wakes the compactor
 		t.Fatal(err)
 	}
 	eventually(t, "runs are being compacted", held.any.Load)
@@ -248,11 +248,11 @@ func TestCrashAndDropInACompactionOfRuns(t *testing.T) {
 	if err := s.Reclaim(t.Context(), []storage.Bucket{dropped}); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := s.estimate(bucketSpan(dropped)); err != nil || n > 8<<10 {
+	if n, err := s.reclaimer.estimate(bucketSpan(dropped)); err != nil || n > 8<<10 {
 		t.Errorf("%d bytes of the dropped bucket are left, %v", n, err)
 	}
 	eventually(t, "runs are compacted", func() bool {
-		_, depth, err := s.deepest(prefixSpan([]byte{claimSpace}))
+		_, depth, err := s.compactor.deepest(prefixSpan([]byte{claimSpace}))
 		return err == nil && depth < maxRuns/2
 	})
 	check("reclaimed")

@@ -88,13 +88,13 @@ func outcomeOfPebble(t *testing.T, what string, fsys vfs.FS, want map[string]str
 			t.Error(err)
 		}
 		s := newStore(opts, newDisk(fsys, "store"))
-		db, err := s.openPebble(nil)
+		db, err := s.core.openPebble(nil)
 		if err != nil {
 			o = refused(t, what, err)
 			return
 		}
-		s.db = db
-		defer s.fault.write(db.Close)
+		s.core.db = db
+		defer s.core.fault.write(db.Close)
 		got, err := contents(s)
 		switch {
 		case err != nil:

@@ -125,7 +125,7 @@ func (h *dirFS) OpenDir(path string) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return osDir{osFile{File: f}}, nil
+	return osDir{File: newOSFile(f), file: f}, nil
 }
 
 // Remove implements vfs.FS.

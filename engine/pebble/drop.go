@@ -16,37 +16,36 @@ import (
 // are entirely in a bucket, frees nothing where they are not (it leaves virtual tables), and cannot
 // be part of a batch.
 type dropper struct {
-	*core
-	*identity
-	*packedLog
-	*reclaimer
-	unsealed *unsealed
+	core      *core
+	identity  *identity
+	packedLog *packedLog
+	reclaimer *reclaimer
+	unsealed  *unsealed
 }
 
-// Drop implements storage.Store.
 func (d *dropper) Drop(buckets []storage.Bucket) error {
 	if len(buckets) == 0 {
-		return d.fault.get()
+		return d.core.fault.get()
 	}
-	if err := d.raiseFormat(); err != nil {
+	if err := d.identity.raiseFormat(); err != nil {
 		return err
 	}
 	spans := spansOf(buckets)
-	d.ingest.Lock()
-	defer d.ingest.Unlock()
-	p := d.db.NewBatch()
+	d.packedLog.ingest.Lock()
+	defer d.packedLog.ingest.Unlock()
+	p := d.core.db.NewBatch()
 	for _, span := range spans {
 		must(p.DeleteRange(span.Start, span.End, nil))
 	}
-	prefixes := d.noteDrops(p, spans)
-	d.recentRuns.dropping(spans)
-	if err := d.fault.write(func() error { return d.db.Apply(p, pebble.Sync) }); err != nil {
+	prefixes := d.packedLog.noteDrops(p, spans)
+	d.core.recentRuns.dropping(spans)
+	if err := d.core.fault.write(func() error { return d.core.db.Apply(p, pebble.Sync) }); err != nil {
 		return fmt.Errorf("hapax: dropping %d buckets: %w", len(buckets), err)
 	}
 	if !p.Empty() { // Pebble has taken a large batch over, and its number is not known
-		d.recentRuns.dropped(spans, uint64(p.SeqNum())+uint64(p.Count()))
+		d.core.recentRuns.dropped(spans, uint64(p.SeqNum())+uint64(p.Count()))
 	}
 	d.unsealed.drop(prefixes)
-	d.spans.add(spans)
+	d.reclaimer.spans.add(spans)
 	return nil
 }

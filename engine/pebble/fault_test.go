@@ -95,7 +95,7 @@ func TestEveryWaiterHearsOfAFailedLog(t *testing.T) {
 					t.Error("nothing failed")
 				}
 				for what, err := range map[string]error{
-					"Apply":        func() error { _, err := s.Apply(batchOf(s.applied+1, 1)); return err }(),
+					"Apply":        func() error { _, err := s.Apply(batchOf(s.writer.applied+1, 1)); return err }(),
 					"TrimJournal":  s.TrimJournal(2),
 					"Drop":         s.Drop([]storage.Bucket{{Scope: "scope0", Week: week0}}),
 					"Reclaim":      s.Reclaim(context.Background(), []storage.Bucket{{Scope: "scope0", Week: week0}}),
@@ -126,7 +126,7 @@ func TestAnUncleanNameOfADirectoryIsCleaned(t *testing.T) {
 		s := mustOpen(t, errorfs.Wrap(mem, inj), name, true)
 		mustApply(t, s, batchOf(1, 100))
 		if u, err := s.Usage(); err != nil || u.WrittenBytes == 0 {
-			t.Fatalf("%s: the disk has seen no write to %s: %v", name, s.disk.dir, err)
+			t.Fatalf("%s: the disk has seen no write to %s: %v", name, s.core.disk.dir, err)
 		}
 		inj.on.Store(true)
 		wait, err := s.Apply(batchOf(2, 100))
@@ -569,12 +569,12 @@ func TestABatchAppliedWhileAFaultIsPublishedIsOnDiskIfItIsConfirmed(t *testing.T
 		s := mustOpen(t, mem, "store", true)
 		mustApply(t, s, batchOf(1, 10))
 		publishing, applied := make(chan struct{}), make(chan struct{})
-		s.fault.publishing = func() {
+		s.core.fault.publishing = func() {
 			close(publishing)
 			<-applied
 		}
 		go func() {
-			_ = s.disk.change("writing", "a file", func() error { return errorfs.ErrInjected })
+			_ = s.core.disk.change("writing", "a file", func() error { return errorfs.ErrInjected })
 		}()
 		<-publishing
 		wait, err := s.Apply(batchOf(2, 10))
@@ -583,7 +583,7 @@ func TestABatchAppliedWhileAFaultIsPublishedIsOnDiskIfItIsConfirmed(t *testing.T
 		}
 		crashed := mem.CrashClone(vfs.CrashCloneCfg{})
 		close(applied)
-		<-s.fault.failed
+		<-s.core.fault.failed
 		if err := s.Close(); !errors.Is(err, errorfs.ErrInjected) {
 			t.Errorf("closing the failed store: %v", err)
 		}

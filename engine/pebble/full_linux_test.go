@@ -125,12 +125,12 @@ func (d *smallDisk) dropAll(e *engine.Engine) {
 		}
 	}
 	week, _ := weekbucket.Of(smallNow.AddDate(0, 0, -7))
-	for e.OldestWeek() <= week {
-		if _, err := e.DropWeek(d.Context(), e.OldestWeek()); err != nil {
+	for e.Retention().OldestWeek() <= week {
+		if _, err := e.Retention().DropWeek(d.Context(), e.Retention().OldestWeek()); err != nil {
 			d.Fatal(err)
 		}
 	}
-	if err := e.Reclaimed(d.Context()); err != nil {
+	if err := e.Retention().Reclaimed(d.Context()); err != nil {
 		d.Fatal(err)
 	}
 }

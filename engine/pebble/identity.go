@@ -11,7 +11,7 @@ import (
 
 // An identity is the store's, with the format that the directory says.
 type identity struct {
-	*core
+	core    *core
 	id      storage.Identity
 	raising sync.Mutex  // held while the identity is written again
 	raised  atomic.Bool // it has this build's format
@@ -25,15 +25,14 @@ func (i *identity) raiseFormat() error {
 	}
 	i.raising.Lock()
 	defer i.raising.Unlock()
-	if err := sidecar.WriteIdentity(sidecarFS{i.disk}, i.disk.dir, sidecar.Pebble, i.id); err != nil {
+	if err := sidecar.WriteIdentity(sidecarFS{i.core.disk}, i.core.disk.dir, sidecar.Pebble, i.id); err != nil {
 		return fmt.Errorf("hapax: raising the format of the store: %w", err)
 	}
-	if err := i.fault.get(); err != nil {
+	if err := i.core.fault.get(); err != nil {
 		return err
 	}
 	i.raised.Store(true)
 	return nil
 }
 
-// Identity implements storage.Store.
 func (i *identity) Identity() storage.Identity { return i.id }

@@ -9,36 +9,33 @@ import (
 
 // A journal is the batches' journal entries.
 type journal struct {
-	*core
-	*reader
+	core    *core
+	reader  *reader
 	trimmed atomic.Uint64 // the journal begins here
 }
 
-// TrimJournal implements storage.Store. It is one range delete, which the next sync of a batch makes
-// durable.
 func (j *journal) TrimJournal(below uint64) error {
-	j.maintenance.Lock()
-	defer j.maintenance.Unlock()
+	j.core.maintenance.Lock()
+	defer j.core.maintenance.Unlock()
 	from := j.trimmed.Load()
 	if below <= max(from, 1) {
-		return j.fault.get()
+		return j.core.fault.get()
 	}
-	p := j.db.NewBatch()
+	p := j.core.db.NewBatch()
 	// It never begins at the first entry: every read would have to skip a tombstone that covers the
 	// range of earlier ones.
 	must(p.DeleteRange(journalKey(from), journalKey(below), nil))
 	must(p.Set([]byte{trimKey}, binary.BigEndian.AppendUint64(nil, below), nil))
-	if err := j.fault.write(func() error { return j.db.Apply(p, pebble.NoSync) }); err != nil {
+	if err := j.core.fault.write(func() error { return j.core.db.Apply(p, pebble.NoSync) }); err != nil {
 		return err
 	}
 	j.trimmed.Store(below)
 	return nil
 }
 
-// Journal implements storage.Store.
 func (j *journal) Journal(from uint64, fn func(seq uint64, entry []byte) error) error {
 	span := pebble.KeyRange{Start: journalKey(max(from, j.trimmed.Load())), End: []byte{journalSpace + 1}}
-	return j.each(span, func(it *pebble.Iterator) error {
+	return j.reader.each(span, func(it *pebble.Iterator) error {
 		seq, err := parseSeq(it.Key()[1:])
 		if err != nil {
 			return err

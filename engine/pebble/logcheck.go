@@ -12,7 +12,8 @@ import (
 // A logCheck is a disk from which Pebble opens the store read-only. It checks the logs that Pebble
 // reads, which are those that it replays: of the others, all is in tables.
 type logCheck struct {
-	*disk
+	vfs.FS // disk
+	disk   *disk
 	checks sync.WaitGroup
 
 	mu       sync.Mutex // guards the fields below; held while a log is read
@@ -21,7 +22,7 @@ type logCheck struct {
 	err      error  // of the first log that was found damaged
 }
 
-func newLogCheck(d *disk) *logCheck { return &logCheck{disk: d} }
+func newLogCheck(d *disk) *logCheck { return &logCheck{FS: d, disk: d} }
 
 // Open implements vfs.FS.
 func (l *logCheck) Open(path string, o ...vfs.OpenOption) (vfs.File, error) {
@@ -46,7 +47,7 @@ func (l *logCheck) check(path string) {
 	if l.err != nil {
 		return
 	}
-	name := l.PathBase(path)
+	name := l.disk.PathBase(path)
 	var err error
 	if l.buf, err = readInto(l.buf, l.disk, path); err != nil {
 		l.err = asDamage(l.disk, "reading "+name, err)

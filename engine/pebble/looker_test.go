@@ -23,9 +23,9 @@ func indexOfClaims(t *testing.T) (x *runIndex, keys [][]byte) {
 	for _, c := range batch.Claims {
 		keys = append(keys, spaced(claimSpace, c.Key))
 	}
-	x = newRunIndex(&s.o, s.disk)
+	x = newRunIndex(&s.core.o, s.core.disk)
 	t.Cleanup(x.close)
-	if err := x.refresh(s.db, nil); err != nil {
+	if err := x.refresh(s.core.db, nil); err != nil {
 		t.Fatal(err)
 	}
 	return x, keys

@@ -25,7 +25,7 @@ func BenchmarkLookUpRuns(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		s.recentRuns.changed = nil // no refresh
+		s.core.recentRuns.changed = nil // no refresh
 		var keys [][]byte
 		r := rng(1)
 		for seq := range uint64(runs * batches) {
@@ -44,21 +44,21 @@ func BenchmarkLookUpRuns(b *testing.B) {
 				for range 100_000 {
 					get(keys[r.IntN(len(keys))])
 				}
-				misses, began := s.db.Metrics().BlockCache.Misses, processorTime()
+				misses, began := s.core.db.Metrics().BlockCache.Misses, processorTime()
 				b.ResetTimer()
 				for range b.N {
 					get(keys[r.IntN(len(keys))])
 				}
 				b.ReportMetric(float64(processorTime()-began)/float64(b.N), "cpu-ns/op")
-				b.ReportMetric(float64(s.db.Metrics().BlockCache.Misses-misses)/float64(b.N), "misses/op")
+				b.ReportMetric(float64(s.core.db.Metrics().BlockCache.Misses-misses)/float64(b.N), "misses/op")
 			})
 		}
-		lookUp("pebble", func(key []byte) bool { _, found, err := s.get(key); return found && err == nil })
-		lookUp("index", func(key []byte) bool { record, _ := s.recentRuns.get(key); return record != nil })
+		lookUp("pebble", func(key []byte) bool { _, found, err := s.reader.get(key); return found && err == nil })
+		lookUp("index", func(key []byte) bool { record, _ := s.core.recentRuns.get(key); return record != nil })
 		for i, key := range keys {
 			keys[i] = append(key[:len(key)-1:len(key)-1], key[len(key)-1]^1)
 		}
-		lookUp("absent", func(key []byte) bool { record, _ := s.recentRuns.get(key); return record != nil })
+		lookUp("absent", func(key []byte) bool { record, _ := s.core.recentRuns.get(key); return record != nil })
 		mustClose(b, s)
 	}
 }
@@ -94,11 +94,11 @@ func BenchmarkLookUpNewWeek(b *testing.B) {
 			}
 		}
 	}
-	s.startup.end()
-	eventually(b, "a refresh", func() bool { return len(s.recentRuns.changed) == 0 })
+	s.core.startup.end()
+	eventually(b, "a refresh", func() bool { return len(s.core.recentRuns.changed) == 0 })
 	time.Sleep(time.Second)
 	size, tables := uint64(0), 0
-	for _, g := range s.recentRuns.list.Load().groups {
+	for _, g := range s.core.recentRuns.list.Load().groups {
 		size, tables = size+g.size(), tables+len(g)
 	}
 	absent := random(weeks - 1).Claims
@@ -111,7 +111,7 @@ func BenchmarkLookUpNewWeek(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(tables), "tables")
-	b.ReportMetric(float64(size)/float64(s.recentRuns.limit), "of-limit")
+	b.ReportMetric(float64(size)/float64(s.core.recentRuns.limit), "of-limit")
 }
 
 func processorTime() int64 {

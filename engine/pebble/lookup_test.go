@@ -46,13 +46,13 @@ func TestBlocksStayInTheCacheBesideMemtables(t *testing.T) {
 		mustSealAll(t, s)
 		looked := batch.Claims[:1000]
 		lookUp := func() (misses int64) {
-			before := s.db.Metrics().BlockCache.Misses
+			before := s.core.db.Metrics().BlockCache.Misses
 			for _, c := range looked {
 				if _, found, err := s.Claim(c.Key); !found || err != nil {
 					t.Fatal(found, err)
 				}
 			}
-			return s.db.Metrics().BlockCache.Misses - before
+			return s.core.db.Metrics().BlockCache.Misses - before
 		}
 		lookUp()
 		if misses := lookUp(); misses > int64(len(looked))/10 {

@@ -18,17 +18,17 @@ func canSyncRange(f *os.File) bool {
 
 // Preallocate implements vfs.File.
 func (f *osFile) Preallocate(offset, length int64) error {
-	return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, offset, length)
+	return unix.Fallocate(int(f.file.Fd()), unix.FALLOC_FL_KEEP_SIZE, offset, length)
 }
 
 // Prefetch implements vfs.File.
 func (f *osFile) Prefetch(offset, length int64) error {
-	_, _, err := unix.Syscall(unix.SYS_READAHEAD, f.Fd(), uintptr(offset), uintptr(length))
+	_, _, err := unix.Syscall(unix.SYS_READAHEAD, f.file.Fd(), uintptr(offset), uintptr(length))
 	return err
 }
 
 // SyncData implements vfs.File.
-func (f *osFile) SyncData() error { return unix.Fdatasync(int(f.Fd())) }
+func (f *osFile) SyncData() error { return unix.Fdatasync(int(f.file.Fd())) }
 
 // SyncTo implements vfs.File. It starts to write the first bytes of the file, and waits for what it
 // started before, so that little is left to the sync at the end.
@@ -36,7 +36,7 @@ func (f *osFile) SyncTo(length int64) (full bool, err error) {
 	if !f.syncRange {
 		return true, f.SyncData()
 	}
-	return false, unix.SyncFileRange(int(f.Fd()), 0, length, unix.SYNC_FILE_RANGE_WAIT_BEFORE|unix.SYNC_FILE_RANGE_WRITE)
+	return false, unix.SyncFileRange(int(f.file.Fd()), 0, length, unix.SYNC_FILE_RANGE_WAIT_BEFORE|unix.SYNC_FILE_RANGE_WRITE)
 }
 
 func syncDirFile(f *os.File) error { return f.Sync() }

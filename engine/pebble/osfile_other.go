@@ -16,10 +16,10 @@ func (*osFile) Preallocate(int64, int64) error { return nil }
 func (*osFile) Prefetch(int64, int64) error { return nil }
 
 // SyncData implements vfs.File.
-func (f *osFile) SyncData() error { return f.Sync() }
+func (f *osFile) SyncData() error { return f.file.Sync() }
 
 // SyncTo implements vfs.File.
-func (f *osFile) SyncTo(int64) (full bool, err error) { return true, f.Sync() }
+func (f *osFile) SyncTo(int64) (full bool, err error) { return true, f.file.Sync() }
 
 // syncDirFile does nothing on Windows, which gives no way to sync a directory.
 func syncDirFile(f *os.File) error {

@@ -9,7 +9,7 @@ import (
 
 // A packedLog is the packed batches in Pebble, with the notes of the drops that concern them.
 type packedLog struct {
-	*core
+	core     *core
 	unsealed *unsealed
 
 	// ingest is held while claims are moved from packed batches into tables, and by operations that
@@ -25,7 +25,7 @@ func (l *packedLog) forgetPacked(seq uint64) error {
 	if seq < l.packedFrom {
 		return nil
 	}
-	b := l.db.NewBatch()
+	b := l.core.db.NewBatch()
 	must(b.DeleteRange(packedKey(l.packedFrom), packedKey(seq+1), nil))
 	must(b.Set([]byte{packedFromKey}, binary.BigEndian.AppendUint64(nil, seq+1), nil))
 	for prefix, at := range l.dropNotes {
@@ -34,7 +34,7 @@ func (l *packedLog) forgetPacked(seq uint64) error {
 			delete(l.dropNotes, prefix)
 		}
 	}
-	if err := l.fault.write(func() error { return l.db.Apply(b, pebble.NoSync) }); err != nil {
+	if err := l.core.fault.write(func() error { return l.core.db.Apply(b, pebble.NoSync) }); err != nil {
 		return err
 	}
 	l.packedFrom = seq + 1

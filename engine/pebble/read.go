@@ -9,18 +9,17 @@ import (
 
 // A reader reads Pebble's keys.
 type reader struct {
-	*core
+	core *core
 }
 
-// State implements storage.Store.
 func (r *reader) State(key []byte) ([]byte, bool, error) {
 	return r.get(spaced(stateSpace, key))
 }
 
 // get reads a key of Pebble.
 func (r *reader) get(key []byte) (value []byte, found bool, err error) {
-	err = r.fault.lookUp(func() error {
-		v, closer, err := r.db.Get(key)
+	err = r.core.fault.lookUp(func() error {
+		v, closer, err := r.core.db.Get(key)
 		if errors.Is(err, pebble.ErrNotFound) {
 			return nil
 		}
@@ -36,7 +35,6 @@ func (r *reader) get(key []byte) (value []byte, found bool, err error) {
 	return value, found, nil
 }
 
-// ScanState implements storage.Store.
 func (r *reader) ScanState(span storage.Span, fn func(key, value []byte) error) error {
 	return r.each(keyRange(stateSpace, span), func(it *pebble.Iterator) error { return fn(it.Key()[1:], it.Value()) })
 }
@@ -63,10 +61,10 @@ func (r *reader) iterate(span pebble.KeyRange, fn func(*cursor) error) error {
 
 // newCursor returns a cursor on the current contents of span, for use.
 func (r *reader) newCursor(span pebble.KeyRange) (*cursor, error) {
-	if err := r.fault.get(); err != nil {
+	if err := r.core.fault.get(); err != nil {
 		return nil, err
 	}
-	it, err := r.db.NewIter(&pebble.IterOptions{LowerBound: span.Start, UpperBound: span.End})
+	it, err := r.core.db.NewIter(&pebble.IterOptions{LowerBound: span.Start, UpperBound: span.End})
 	if err != nil {
 		return nil, asRead(err)
 	}
@@ -79,7 +77,7 @@ func (r *reader) use(c *cursor, fn func(*cursor) error) error {
 	if err := fn(c); err != nil {
 		return err
 	}
-	if failed := r.fault.get(); failed != nil {
+	if failed := r.core.fault.get(); failed != nil {
 		return failed
 	}
 	return c.err
@@ -87,5 +85,5 @@ func (r *reader) use(c *cursor, fn func(*cursor) error) error {
 
 // closeCursor closes the iterator, whose errors were returned before.
 func (r *reader) closeCursor(c *cursor) {
-	_ = r.fault.read(c.it.Close)
+	_ = r.core.fault.read(c.it.Close)
 }

@@ -15,19 +15,18 @@ import (
 
 // A reclaimer frees the space of dropped data.
 type reclaimer struct {
-	*core
+	core  *core
 	spans dropped
 }
 
-// Reclaim implements storage.Store.
 func (r *reclaimer) Reclaim(ctx context.Context, buckets []storage.Bucket) error {
 	spans := spansOf(buckets)
 	if len(spans) == 0 {
-		return r.fault.get()
+		return r.core.fault.get()
 	}
-	r.startup.end()
+	r.core.startup.end()
 	// A tombstone in memory frees nothing.
-	if err := r.fault.write(r.db.Flush); err != nil {
+	if err := r.core.fault.write(r.core.db.Flush); err != nil {
 		return fmt.Errorf("hapax: flushing the removal of %d buckets: %w", len(buckets), err)
 	}
 	if err := r.settle(ctx, spans); err != nil {
@@ -46,20 +45,17 @@ func (r *reclaimer) Reclaim(ctx context.Context, buckets []storage.Bucket) error
 		return err
 	}
 	r.spans.remove(spans)
-	if r.disk.reserve.short.Load() {
-		_ = r.disk.reserve.restore() // claims wait for it
+	if r.core.disk.reserve.short.Load() {
+		_ = r.core.disk.reserve.restore() // claims wait for it
 	}
 	return nil
 }
 
-// ReclaimState implements storage.Store. It compacts the range down to the last level: no table
-// then contains data that was removed or replaced before the call. A log that Pebble keeps for
-// reuse contains its old bytes until it is overwritten, or the store is closed.
 func (r *reclaimer) ReclaimState(ctx context.Context, span storage.Span) error {
 	run := pebble.KeyRange{Start: spaced(stateSpace, span.Prefix)}
 	run.End = successor(run.Start)
-	r.startup.end()
-	if err := r.fault.write(r.db.Flush); err != nil {
+	r.core.startup.end()
+	if err := r.core.fault.write(r.core.db.Flush); err != nil {
 		return fmt.Errorf("hapax: flushing the memory table: %w", err)
 	}
 	if err := ctx.Err(); err != nil {
@@ -114,8 +110,8 @@ func (r *reclaimer) held(spans []pebble.KeyRange) (sum uint64, err error) {
 }
 
 func (r *reclaimer) estimate(span pebble.KeyRange) (uint64, error) {
-	return readValue(r.fault, func() (uint64, error) {
-		n, err := r.db.EstimateDiskUsage(span.Start, span.End)
+	return readValue(r.core.fault, func() (uint64, error) {
+		n, err := r.core.db.EstimateDiskUsage(span.Start, span.End)
 		return n, asRead(err)
 	})
 }
@@ -149,7 +145,7 @@ func (r *reclaimer) runs(spans []pebble.KeyRange) (runs []pebble.KeyRange, err e
 // the compactions that writes need are not delayed.
 func (r *reclaimer) compact(ctx context.Context, span pebble.KeyRange) error {
 	begun := time.Now()
-	err := r.fault.write(func() error { return r.db.Compact(ctx, span.Start, span.End, false) })
+	err := r.core.fault.write(func() error { return r.core.db.Compact(ctx, span.Start, span.End, false) })
 	if err != nil {
 		return fmt.Errorf("hapax: reclaiming the space of what was dropped: %w", asRead(err))
 	}
@@ -172,8 +168,8 @@ func (r *reclaimer) gone(ctx context.Context) error {
 // waitingFiles returns the size of the tables that are no longer part of the store and not deleted
 // yet: they wait for Pebble's next check, or for an iterator to be closed.
 func (r *reclaimer) waitingFiles() (uint64, error) {
-	return readValue(r.fault, func() (uint64, error) {
-		t := r.db.Metrics().Table
+	return readValue(r.core.fault, func() (uint64, error) {
+		t := r.core.db.Metrics().Table
 		return t.ZombieSize + t.ObsoleteSize, nil
 	})
 }

@@ -10,7 +10,7 @@ import (
 
 // runFiles writes frozen tables to files that Pebble can ingest.
 type runFiles struct {
-	*core
+	core    *core
 	options sstable.WriterOptions
 	borders [][]byte // at which the last large run was divided, nil if there was none (cuts.go)
 }
@@ -20,13 +20,13 @@ func (f *runFiles) write(table frame) (paths []string, err error) {
 	claims := moment{table}.sorted(storage.Span{})
 	borders := f.borders
 	if borders == nil {
-		if borders, err = f.groups(); err != nil {
+		if borders, err = f.core.groups(); err != nil {
 			return nil, err
 		}
 	}
 	cuts := f.cuts(claims, borders)
 	w := &runWriter{runFiles: f}
-	err = f.fault.write(func() error {
+	err = f.core.fault.write(func() error {
 		defer claims.free()
 		for i, r := range claims.all() {
 			if len(cuts) > 0 && i == cuts[0].at {
@@ -49,7 +49,7 @@ func (f *runFiles) write(table frame) (paths []string, err error) {
 
 func (f *runFiles) remove(paths []string) error {
 	for _, path := range paths {
-		if err := f.disk.Remove(path); err != nil {
+		if err := f.core.disk.Remove(path); err != nil {
 			return err
 		}
 	}
@@ -58,10 +58,10 @@ func (f *runFiles) remove(paths []string) error {
 
 // A runWriter writes claims in key order to one file after the other.
 type runWriter struct {
-	*runFiles
-	paths []string
-	w     *sstable.Writer // nil between two files
-	key   []byte
+	runFiles *runFiles
+	paths    []string
+	w        *sstable.Writer // nil between two files
+	key      []byte
 }
 
 func (w *runWriter) add(claims *sorted, r ref) error {
@@ -79,14 +79,14 @@ func (w *runWriter) add(claims *sorted, r ref) error {
 }
 
 func (w *runWriter) begin() error {
-	d := w.disk
+	d := w.runFiles.core.disk
 	path := d.path(fmt.Sprintf("%s%d%s", runPrefix, len(w.paths), tmpSuffix))
 	f, err := d.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
 	w.paths = append(w.paths, path)
-	w.w = sstable.NewWriter(newRunFile(f), w.options)
+	w.w = sstable.NewWriter(newRunFile(f), w.runFiles.options)
 	return nil
 }
 

@@ -47,13 +47,13 @@ const broken = math.MinInt / 2
 
 // A runList has tables, the newer first. It is immutable.
 type runList struct {
-	coverage
-	index   *runIndex
-	groups  []tableGroup
-	borders [][]byte          // keys at which parts begin, the first excepted
-	parts   []listPart        // one more than borders
-	drops   map[string]uint64 // prefix of a bucket -> entries with a lower sequence number may be dropped
-	refs    atomic.Int64      // of look-ups, and one while it is the list of the index
+	coverage coverage
+	index    *runIndex
+	groups   []tableGroup
+	borders  [][]byte          // keys at which parts begin, the first excepted
+	parts    []listPart        // one more than borders
+	drops    map[string]uint64 // prefix of a bucket -> entries with a lower sequence number may be dropped
+	refs     atomic.Int64      // of look-ups, and one while it is the list of the index
 }
 
 const (
@@ -167,7 +167,7 @@ func (x *runIndex) ingested(info pebble.TableIngestInfo) {
 func (x *runIndex) add(l *runList, run tableGroup) {
 	x.since++
 	next := &runList{coverage: l.coverage, groups: append([]tableGroup{run}, l.groups...), drops: l.drops}
-	next.newest++
+	next.coverage.newest++
 	if whole := x.trim(next); whole < x.since {
 		x.since = broken
 	}
@@ -231,8 +231,8 @@ func (x *runIndex) trim(l *runList) (whole int) {
 		omitted[tables[c.at]] = true
 		whole = min(whole, c.order)
 	}
-	l.omit(candidates[n:]...)
-	l.newest = min(l.newest, whole)
+	l.coverage.omit(candidates[n:]...)
+	l.coverage.newest = min(l.coverage.newest, whole)
 	l.keep(func(t *runTable) bool { return !omitted[t] })
 	return whole
 }
@@ -246,11 +246,11 @@ func (l *runList) keep(some func(*runTable) bool) {
 		if len(g) > 0 {
 			groups = append(groups, g)
 		}
-		if i < l.newest {
+		if i < l.coverage.newest {
 			newest = len(groups)
 		}
 	}
-	l.groups, l.newest = groups, newest
+	l.groups, l.coverage.newest = groups, newest
 }
 
 // size returns how much memory the list's tables use.

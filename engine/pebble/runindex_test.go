@@ -77,7 +77,7 @@ func (y *runStory) compact() {
 	if bytes.Compare(from, to) > 0 {
 		from, to = to, from
 	}
-	if err := y.s.db.Compact(y.t.Context(), from, append(to, 0), false); err != nil {
+	if err := y.s.core.db.Compact(y.t.Context(), from, append(to, 0), false); err != nil {
 		y.t.Fatal(err)
 	}
 }
@@ -86,17 +86,17 @@ func (y *runStory) compact() {
 func (y *runStory) open() {
 	y.s = openHeld(y.t, y.fs)
 	if y.random.IntN(2) == 0 {
-		y.s.files.options.IndexBlockSize = 16 // indexes of two levels
+		y.s.sealer.files.options.IndexBlockSize = 16 // indexes of two levels
 	}
-	x := y.s.recentRuns
+	x := y.s.core.recentRuns
 	if y.limited {
 		x.limit, x.recent = 100+y.random.Uint64N(300), y.random.IntN(3)
 	}
 	if y.random.IntN(4) == 0 {
 		return
 	}
-	y.s.startup.end()
-	eventually(y.t, "the index is loaded", func() bool { return x.list.Load().loaded && (y.limited || x.list.Load().complete()) })
+	y.s.core.startup.end()
+	eventually(y.t, "the index is loaded", func() bool { return x.list.Load().coverage.loaded && (y.limited || x.list.Load().coverage.complete()) })
 }
 
 // crash opens the store as a crash leaves it, in which nothing is lost.
@@ -110,8 +110,8 @@ func (y *runStory) crash() {
 // awaitIndex waits until the index is complete.
 func awaitIndex(t testing.TB, s *Store) {
 	t.Helper()
-	s.startup.end()
-	eventually(t, "the index is complete", func() bool { return s.recentRuns.list.Load().complete() })
+	s.core.startup.end()
+	eventually(t, "the index is complete", func() bool { return s.core.recentRuns.list.Load().coverage.complete() })
 }
 
 // check compares each look-up with the claims that must be there, and with Pebble alone.
@@ -128,12 +128,12 @@ func (y *runStory) check(after string) {
 			if _, known := y.s.unsealed.get(key); known {
 				continue
 			}
-			inPebble, found, err := y.s.get(spaced(claimSpace, key))
+			inPebble, found, err := y.s.reader.get(spaced(claimSpace, key))
 			if err != nil || found != there || !bytes.Equal(inPebble, record) {
 				y.t.Fatalf("after batch %d, a %s: Pebble has %x %v %v for %x, want %x", y.seq, after, inPebble, found, err, key, record)
 			}
-			indexed, known := y.s.recentRuns.get(spaced(claimSpace, key))
-			if list := y.s.recentRuns.list.Load(); known && list.loaded && !list.complete() {
+			indexed, known := y.s.core.recentRuns.get(spaced(claimSpace, key))
+			if list := y.s.core.recentRuns.list.Load(); known && list.coverage.loaded && !list.coverage.complete() {
 				y.beside++
 			}
 			switch {
@@ -236,7 +236,7 @@ func TestLookUpsBesideSealsAndCompactionsAreNeverOld(t *testing.T) {
 				return
 			default:
 			}
-			if err := s.db.Compact(t.Context(), []byte{claimSpace}, []byte{claimSpace + 1}, false); err != nil {
+			if err := s.core.db.Compact(t.Context(), []byte{claimSpace}, []byte{claimSpace + 1}, false); err != nil {
 				t.Error(err)
 				return
 			}
@@ -258,9 +258,9 @@ func TestLookUpsBesideSealsAndCompactionsAreNeverOld(t *testing.T) {
 
 // tablesOf returns the files of a list that are still there, and how many are not.
 func tablesOf(s *Store) (there, gone int) {
-	for _, g := range s.recentRuns.list.Load().groups {
+	for _, g := range s.core.recentRuns.list.Load().groups {
 		for _, t := range g {
-			if _, err := s.disk.Stat(s.disk.path(tableName(t.number))); err != nil {
+			if _, err := s.core.disk.Stat(s.core.disk.path(tableName(t.number))); err != nil {
 				gone++
 			} else {
 				there++
@@ -284,21 +284,21 @@ func sealedRuns(t *testing.T, fsys vfs.FS, runs int) *Store {
 func TestDeletedTablesAreForgotten(t *testing.T) {
 	s := sealedRuns(t, vfs.NewMem(), 5)
 	defer mustClose(t, s)
-	groups := s.recentRuns.list.Load().groups
+	groups := s.core.recentRuns.list.Load().groups
 	if there, gone := tablesOf(s); len(groups) != 5 || there < 5 || gone != 0 {
 		t.Fatalf("%d runs: %d tables are there, %d gone", len(groups), there, gone)
 	}
 	awaitIndex(t, s)
-	if err := s.db.Compact(t.Context(), []byte{claimSpace}, []byte{claimSpace + 1}, false); err != nil {
+	if err := s.core.db.Compact(t.Context(), []byte{claimSpace}, []byte{claimSpace + 1}, false); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "deleted tables are forgotten", func() bool {
 		_, gone := tablesOf(s)
-		return gone == 0 && s.recentRuns.list.Load().complete()
+		return gone == 0 && s.core.recentRuns.list.Load().coverage.complete()
 	})
 	eventually(t, "forgotten tables are closed", func() bool {
 		for _, g := range groups {
-			if _, err := s.disk.Stat(s.disk.path(tableName(g[0].number))); err != nil && g[0].users.Load() != 0 {
+			if _, err := s.core.disk.Stat(s.core.disk.path(tableName(g[0].number))); err != nil && g[0].users.Load() != 0 {
 				return false
 			}
 		}
@@ -332,8 +332,8 @@ func TestDamageToAnIndexedRunIsReported(t *testing.T) {
 	mem := vfs.NewMem()
 	s := sealedRuns(t, mem, 1)
 	defer s.Close()
-	table := s.recentRuns.list.Load().groups[0][0]
-	damageTable(t, mem, s.disk.path(tableName(table.number)), 3000, 256)
+	table := s.core.recentRuns.list.Load().groups[0][0]
+	damageTable(t, mem, s.core.disk.path(tableName(table.number)), 3000, 256)
 	damaged := 0
 	for _, c := range batchOf(1, 100).Claims {
 		record, found, err := s.Claim(c.Key)
@@ -344,7 +344,7 @@ func TestDamageToAnIndexedRunIsReported(t *testing.T) {
 			t.Fatalf("%x: %x %v %v", c.Key, record, found, err)
 		}
 	}
-	if damaged == 0 || s.fault.takeDamage() == nil {
+	if damaged == 0 || s.core.fault.takeDamage() == nil {
 		t.Fatalf("%d look-ups reported damage", damaged)
 	}
 }

@@ -115,7 +115,7 @@ func TestAListLacksNoTableOfAKeyThatItDecides(t *testing.T) {
 	defer mustClose(t, s)
 	absent, decided := 0, 0
 	for seed := range uint64(3000) {
-		y := &listStory{random: rng(seed), x: newRunIndex(&s.o, s.disk)}
+		y := &listStory{random: rng(seed), x: newRunIndex(&s.core.o, s.core.disk)}
 		y.x.limit, y.x.recent = 1+y.random.Uint64N(60), y.random.IntN(6)
 		ingest := func() {
 			run := y.disjoint(0, 1+y.random.IntN(modelKeys))
@@ -248,7 +248,7 @@ func TestDropsOfOmittedTablesAreKept(t *testing.T) {
 	old := &runList{coverage: coverage{loaded: true}, drops: map[string]uint64{prefix(1): 7, prefix(2): 8}}
 	l := &runList{coverage: coverage{loaded: true}}
 	key := spaced(claimSpace, claimKey("scope", 1, 5))
-	l.omit(candidate{bounds: boundsOf(key, key, false)})
+	l.coverage.omit(candidate{bounds: boundsOf(key, key, false)})
 	if l.takeDrops(old); len(l.drops) != 1 || l.drops[prefix(1)] != 7 {
 		t.Errorf("%v, want the drop of the omitted table", l.drops)
 	}

@@ -25,7 +25,7 @@ func (l *runList) divide() {
 		var p listPart
 		for k, g := range l.groups {
 			p.groups = append(p.groups, g.between(bounds[i], bounds[i+1]).split()...)
-			if k < l.newest {
+			if k < l.coverage.newest {
 				p.newest = len(p.groups)
 			}
 		}
@@ -47,7 +47,7 @@ func (l *runList) search(key []byte) (groups []tableGroup, absent bool) {
 		i++
 	}
 	p := &l.parts[i]
-	if l.mayLack(key) {
+	if l.coverage.mayLack(key) {
 		return p.groups[:p.newest], false
 	}
 	return p.groups, true

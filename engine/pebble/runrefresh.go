@@ -88,7 +88,7 @@ func (x *runIndex) publish(next *runList) {
 	runs := l.groups[:since:since]
 	next.remove(runs)
 	next.groups = append(runs, next.groups...)
-	next.newest += len(runs)
+	next.coverage.newest += len(runs)
 	x.trim(next)
 	next.takeDrops(l)
 	x.replace(next)
@@ -127,7 +127,7 @@ func (l *runList) takeDrops(old *runList) {
 // mayHaveOlder reports whether a bucket may have entries that are older than seq.
 func (l *runList) mayHaveOlder(prefix string, seq uint64) bool {
 	span := prefixSpan(spaced(claimSpace, []byte(prefix)))
-	return l.mayLackSome(span) || slices.ContainsFunc(l.groups, func(g tableGroup) bool { return g.hasOlder(span, seq) })
+	return l.coverage.mayLackSome(span) || slices.ContainsFunc(l.groups, func(g tableGroup) bool { return g.hasOlder(span, seq) })
 }
 
 // A mirror is a list in the making.
@@ -171,7 +171,7 @@ func (m *mirror) add(version [][]pebble.SSTableInfo, stop <-chan struct{}) error
 	}
 	byWorth(candidates, m.index.recent)
 	tables := make([]*runTable, len(infos))
-	m.list.loaded = true
+	m.list.coverage.loaded = true
 	for n, c := range candidates {
 		select {
 		case <-stop:
@@ -180,8 +180,8 @@ func (m *mirror) add(version [][]pebble.SSTableInfo, stop <-chan struct{}) error
 		}
 		t, err := m.table(infos[c.at])
 		if err != nil { // the rest is looked up in Pebble; if that has deleted the table, the next refresh follows
-			m.list.loaded = errors.Is(err, errNoRoom)
-			m.list.omit(candidates[n:]...)
+			m.list.coverage.loaded = errors.Is(err, errNoRoom)
+			m.list.coverage.omit(candidates[n:]...)
 			break
 		}
 		tables[c.at] = t
@@ -205,7 +205,7 @@ func (l *runList) addVersion(tables []*runTable, levels []int) {
 			whole, begin = false, true
 		}
 		if whole {
-			l.newest = len(l.groups)
+			l.coverage.newest = len(l.groups)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func reopenedRuns(t testing.TB, fsys vfs.FS, runs int) (*Store, []storage.ClaimW
 func indexed(t testing.TB, s *Store, claims []storage.ClaimWrite) (n int) {
 	t.Helper()
 	for _, c := range claims {
-		record, known := s.recentRuns.get(spaced(claimSpace, c.Key))
+		record, known := s.core.recentRuns.get(spaced(claimSpace, c.Key))
 		if !known {
 			continue
 		}
@@ -77,7 +77,7 @@ func TestAbsenceIsFinalOnlyInACompleteIndex(t *testing.T) {
 		if n := indexed(t, s, claims); want != (n == len(claims)) || !want && n != 0 {
 			t.Errorf("%s: the index has %d of %d claims", when, n, len(claims))
 		}
-		if record, known := s.recentRuns.get(absent); record != nil || known != want {
+		if record, known := s.core.recentRuns.get(absent); record != nil || known != want {
 			t.Errorf("%s: a key without a claim: %x %v", when, record, known)
 		}
 		mustHave(t, s, claims)
@@ -85,8 +85,8 @@ func TestAbsenceIsFinalOnlyInACompleteIndex(t *testing.T) {
 	check("before the startup has ended", false)
 	awaitIndex(t, s)
 	check("loaded", true)
-	s.recentRuns.ingested(pebble.TableIngestInfo{Err: errors.New("a test's")})
-	eventually(t, "it is loaded again", func() bool { return s.recentRuns.list.Load().complete() })
+	s.core.recentRuns.ingested(pebble.TableIngestInfo{Err: errors.New("a test's")})
+	eventually(t, "it is loaded again", func() bool { return s.core.recentRuns.list.Load().coverage.complete() })
 	check("loaded again", true)
 }
 
@@ -96,25 +96,25 @@ func TestARunThatCannotBeOpenedIsLookedUpInPebble(t *testing.T) {
 	s, claims := reopenedRuns(t, errorfs.Wrap(vfs.NewMem(), inj), 3)
 	defer mustClose(t, s)
 	inj.on.Store(true)
-	s.startup.end()
-	eventually(t, "the refresh has failed", func() bool { return len(s.recentRuns.changed) == 0 })
+	s.core.startup.end()
+	eventually(t, "the refresh has failed", func() bool { return len(s.core.recentRuns.changed) == 0 })
 	if n := indexed(t, s, claims); n != 0 {
 		t.Fatalf("the index has %d claims of tables that it cannot read", n)
 	}
 	inj.on.Store(false)
 	mustHave(t, s, claims)
-	s.recentRuns.change()
+	s.core.recentRuns.change()
 	awaitIndex(t, s)
 	for i := range claims {
 		claims[i].Record = []byte("newer")
 	}
-	table := s.recentRuns.list.Load().groups[0][0]
-	s.recentRuns.ingested(pebble.TableIngestInfo{Err: errors.New("a test's")})
+	table := s.core.recentRuns.list.Load().groups[0][0]
+	s.core.recentRuns.ingested(pebble.TableIngestInfo{Err: errors.New("a test's")})
 	mustApply(t, s, &storage.Batch{Seq: 4, Claims: claims})
 	mustSealAll(t, s)
 	mustHave(t, s, claims)
-	eventually(t, "it is loaded again", func() bool { return s.recentRuns.list.Load().complete() })
-	if again := s.recentRuns.list.Load().groups; again[0][0].number == table.number || indexed(t, s, claims) != len(claims) {
+	eventually(t, "it is loaded again", func() bool { return s.core.recentRuns.list.Load().coverage.complete() })
+	if again := s.core.recentRuns.list.Load().groups; again[0][0].number == table.number || indexed(t, s, claims) != len(claims) {
 		t.Fatal("the index lacks the newest run")
 	}
 }
@@ -123,26 +123,26 @@ func TestARunThatCannotBeOpenedIsLookedUpInPebble(t *testing.T) {
 func TestAnIndexEndsBeforeADamagedTable(t *testing.T) {
 	mem := vfs.NewMem()
 	s, claims := reopenedRuns(t, mem, 3)
-	version, err := s.db.SSTables(pebble.WithKeyRangeFilter([]byte{claimSpace}, []byte{claimSpace + 1}))
+	version, err := s.core.db.SSTables(pebble.WithKeyRangeFilter([]byte{claimSpace}, []byte{claimSpace + 1}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	slices.SortFunc(version[0], newestFirst)
 	newest := version[0][0]
 	defer s.Close()
-	damageTable(t, mem, s.disk.path(tableName(uint64(newest.FileNum))), int64(newest.Size)-60, 16)
-	s.startup.end()
-	s.recentRuns.change()
-	eventually(t, "a refresh", func() bool { return len(s.recentRuns.changed) == 0 })
+	damageTable(t, mem, s.core.disk.path(tableName(uint64(newest.FileNum))), int64(newest.Size)-60, 16)
+	s.core.startup.end()
+	s.core.recentRuns.change()
+	eventually(t, "a refresh", func() bool { return len(s.core.recentRuns.changed) == 0 })
 	for _, c := range claims {
 		if record, found, err := s.Claim(c.Key); !errors.Is(err, storage.ErrDamaged) && string(record) != string(c.Record) {
 			t.Fatalf("%x %v %v", record, found, err)
 		}
 	}
-	if s.recentRuns.list.Load().complete() {
+	if s.core.recentRuns.list.Load().coverage.complete() {
 		t.Fatal("the index is complete without a damaged table")
 	}
-	if _, known := s.recentRuns.get(spaced(claimSpace, claimKey("scope9", 9, 1))); known {
+	if _, known := s.core.recentRuns.get(spaced(claimSpace, claimKey("scope9", 9, 1))); known {
 		t.Fatal("a key is absent in an index that ends before a damaged table")
 	}
 }
@@ -156,24 +156,24 @@ func TestAnIndexIsLimited(t *testing.T) {
 	mustApply(t, s, &storage.Batch{Seq: 6, Claims: claims})
 	mustSealAll(t, s)
 	mustClose(t, s)
-	s = openHeld(t, s.o.FS)
+	s = openHeld(t, s.core.o.FS)
 	defer mustClose(t, s)
-	if err := s.recentRuns.refresh(s.db, nil); err != nil {
+	if err := s.core.recentRuns.refresh(s.core.db, nil); err != nil {
 		t.Fatal(err)
 	}
-	if limit := s.recentRuns.limit; limit != 6*smallPending { // see Options.PendingBytes
+	if limit := s.core.recentRuns.limit; limit != 6*smallPending { // see Options.PendingBytes
 		t.Errorf("the index may use %d bytes", limit)
 	}
-	all := s.recentRuns.list.Load()
-	if !all.complete() || len(all.groups) < 3 {
-		t.Fatalf("%d groups, complete %v", len(all.groups), all.complete())
+	all := s.core.recentRuns.list.Load()
+	if !all.coverage.complete() || len(all.groups) < 3 {
+		t.Fatalf("%d groups, complete %v", len(all.groups), all.coverage.complete())
 	}
-	s.recentRuns.limit = all.groups[0].size() + all.groups[1].size()
-	if err := s.recentRuns.refresh(s.db, nil); err != nil {
+	s.core.recentRuns.limit = all.groups[0].size() + all.groups[1].size()
+	if err := s.core.recentRuns.refresh(s.core.db, nil); err != nil {
 		t.Fatal(err)
 	}
-	if l := s.recentRuns.list.Load(); l.complete() || len(l.groups) > 2 || len(l.groups) == 0 {
-		t.Fatalf("%d groups, complete %v", len(l.groups), l.complete())
+	if l := s.core.recentRuns.list.Load(); l.coverage.complete() || len(l.groups) > 2 || len(l.groups) == 0 {
+		t.Fatalf("%d groups, complete %v", len(l.groups), l.coverage.complete())
 	}
 	if indexed(t, s, claims) == 0 {
 		t.Error("the index has nothing of the newest run")
@@ -184,16 +184,16 @@ func TestAnIndexIsLimited(t *testing.T) {
 		l.groups = append(l.groups, tableGroup{&runTable{}, &runTable{}})
 	}
 	x := &runIndex{limit: 1}
-	if x.trim(l); l.complete() || len(l.groups) != maxIndexed/2 {
-		t.Errorf("%d groups of two tables, complete %v", len(l.groups), l.complete())
+	if x.trim(l); l.coverage.complete() || len(l.groups) != maxIndexed/2 {
+		t.Errorf("%d groups of two tables, complete %v", len(l.groups), l.coverage.complete())
 	}
 	level := tableGroup{&runTable{size: 3}, &runTable{size: 3}, &runTable{size: 3}}
 	l = &runList{coverage: coverage{loaded: true}, groups: []tableGroup{{&runTable{size: 1}}, level}}
 	x.limit = 8
-	if x.trim(l); l.complete() || len(l.groups) != 2 || len(l.groups[1]) != 2 || len(level) != 3 {
-		t.Errorf("%v, complete %v: want two tables of the level", l.groups, l.complete())
+	if x.trim(l); l.coverage.complete() || len(l.groups) != 2 || len(l.groups[1]) != 2 || len(level) != 3 {
+		t.Errorf("%v, complete %v: want two tables of the level", l.groups, l.coverage.complete())
 	}
-	m := &mirror{index: s.recentRuns, tables: maxIndexed}
+	m := &mirror{index: s.core.recentRuns, tables: maxIndexed}
 	if _, err := m.table(pebble.SSTableInfo{}); !errors.Is(err, errNoRoom) {
 		t.Error(err)
 	}
@@ -203,7 +203,7 @@ func TestAnIndexIsLimited(t *testing.T) {
 func TestATableNeedsRoom(t *testing.T) {
 	s := sealedRuns(t, vfs.NewMem(), 1)
 	defer mustClose(t, s)
-	x := s.recentRuns
+	x := s.core.recentRuns
 	layout, err := x.list.Load().groups[0][0].reader.Layout()
 	if err != nil || len(layout.Filter) != 1 || len(layout.Index) == 0 {
 		t.Fatal("a table without a filter or an index", err)
@@ -212,7 +212,7 @@ func TestATableNeedsRoom(t *testing.T) {
 	for _, i := range layout.Index {
 		need += i.Length
 	}
-	version, err := s.db.SSTables(pebble.WithKeyRangeFilter([]byte{claimSpace}, []byte{claimSpace + 1}))
+	version, err := s.core.db.SSTables(pebble.WithKeyRangeFilter([]byte{claimSpace}, []byte{claimSpace + 1}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,21 +235,21 @@ func TestATableNeedsRoom(t *testing.T) {
 func TestARefreshThatEndsChangesNothing(t *testing.T) {
 	s, _ := reopenedRuns(t, vfs.NewMem(), 3)
 	defer mustClose(t, s)
-	version, err := s.db.SSTables(pebble.WithKeyRangeFilter([]byte{claimSpace}, []byte{claimSpace + 1}))
+	version, err := s.core.db.SSTables(pebble.WithKeyRangeFilter([]byte{claimSpace}, []byte{claimSpace + 1}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := s.recentRuns.list.Load()
+	before := s.core.recentRuns.list.Load()
 	stop := make(chan struct{})
 	close(stop)
-	m := newMirror(s.recentRuns, before)
+	m := newMirror(s.core.recentRuns, before)
 	if err := m.add(version, stop); !errors.Is(err, errRefreshEnded) || len(m.opened) > 0 {
 		t.Errorf("ended: %v, %d tables are open", err, len(m.opened))
 	}
-	if err := s.recentRuns.refresh(s.db, stop); !errors.Is(err, errRefreshEnded) {
+	if err := s.core.recentRuns.refresh(s.core.db, stop); !errors.Is(err, errRefreshEnded) {
 		t.Errorf("ended: %v", err)
 	}
-	if s.recentRuns.list.Load() != before {
+	if s.core.recentRuns.list.Load() != before {
 		t.Error("the list was replaced")
 	}
 	last := version[len(version)-1]
@@ -257,8 +257,8 @@ func TestARefreshThatEndsChangesNothing(t *testing.T) {
 		last = version[0]
 	}
 	last[len(last)-1].FileNum += 1000
-	if err := m.add(version, nil); err != nil || m.list.complete() {
-		t.Errorf("a deleted table: %v, complete %v", err, m.list.complete())
+	if err := m.add(version, nil); err != nil || m.list.coverage.complete() {
+		t.Errorf("a deleted table: %v, complete %v", err, m.list.coverage.complete())
 	}
 	m.opened.unuse()
 }
@@ -272,7 +272,7 @@ func TestADropThatFailsLeavesItsBucketToPebble(t *testing.T) {
 	if n := indexed(t, s, claims); n != len(claims) {
 		t.Fatalf("the index has %d of %d claims", n, len(claims))
 	}
-	s.fault.set(errors.New("a test's"))
+	s.core.fault.set(errors.New("a test's"))
 	if err := s.Drop([]storage.Bucket{{Scope: "scope0", Week: week0}}); err == nil {
 		t.Fatal("the drop has not failed")
 	}
@@ -303,7 +303,7 @@ func TestClaimsAfterADropAreIndexed(t *testing.T) {
 		t.Fatalf("the index has %d of 50 claims", n)
 	}
 	mustClose(t, s)
-	s = openHeld(t, s.o.FS)
+	s = openHeld(t, s.core.o.FS)
 	defer mustClose(t, s)
 	awaitIndex(t, s)
 	if n := indexed(t, s, claims[:50]); n != 50 {
@@ -315,12 +315,12 @@ func TestClaimsAfterADropAreIndexed(t *testing.T) {
 			t.Fatal("reopened: a dropped claim is found", err)
 		}
 	}
-	if err := s.db.Compact(t.Context(), []byte{claimSpace}, []byte{claimSpace + 1}, false); err != nil {
+	if err := s.core.db.Compact(t.Context(), []byte{claimSpace}, []byte{claimSpace + 1}, false); err != nil {
 		t.Fatal(err)
 	}
 	mustHave(t, s, claims[:50])
-	if len(s.recentRuns.list.Load().drops) > len(drop) {
-		t.Error(s.recentRuns.list.Load().drops)
+	if len(s.core.recentRuns.list.Load().drops) > len(drop) {
+		t.Error(s.core.recentRuns.list.Load().drops)
 	}
 }
 
@@ -516,15 +516,15 @@ func TestChosenIDsDoNotPassTheFilters(t *testing.T) {
 		ordinary += passes(s, spaced(claimSpace, newKey()))
 	}
 	// each passes one filter in a hundred; a thousand would if filters had the plain hash
-	if tables := len(s.recentRuns.list.Load().groups[0]); passed > 20*tables || ordinary > 20*tables {
+	if tables := len(s.core.recentRuns.list.Load().groups[0]); passed > 20*tables || ordinary > 20*tables {
 		t.Errorf("1000 chosen ids pass the filters of %d tables %d times, others %d times", tables, passed, ordinary)
 	}
 }
 
 // passes returns how many filters of tables seem to have a key.
 func passes(s *Store, key []byte) (n int) {
-	hashes := filterHashes{filterHash(key), keyedHash(key, s.id.Seed)}
-	for _, g := range s.recentRuns.list.Load().groups {
+	hashes := filterHashes{filterHash(key), keyedHash(key, s.identity.id.Seed)}
+	for _, g := range s.core.recentRuns.list.Load().groups {
 		for _, table := range g {
 			if table.filter.mayContain(hashes.of(&table.filter)) {
 				n++
@@ -546,8 +546,8 @@ func binaryKey(n uint64, size int) []byte {
 func TestRunsSinceTheVersionOfARefreshAreFirst(t *testing.T) {
 	s, _ := reopenedRuns(t, vfs.NewMem(), 3)
 	defer mustClose(t, s)
-	x := s.recentRuns
-	if err := x.refresh(s.db, nil); err != nil {
+	x := s.core.recentRuns
+	if err := x.refresh(s.core.db, nil); err != nil {
 		t.Fatal(err)
 	}
 	all := x.list.Load()
@@ -556,13 +556,13 @@ func TestRunsSinceTheVersionOfARefreshAreFirst(t *testing.T) {
 	}
 	x.since = 2
 	x.publish(&runList{coverage: coverage{loaded: true}, groups: append(slices.Clone(all.groups[2:]), all.groups[0])})
-	if l := x.list.Load(); !l.complete() || !slices.EqualFunc(l.groups, all.groups, func(a, b tableGroup) bool { return slices.Equal(a, b) }) {
+	if l := x.list.Load(); !l.coverage.complete() || !slices.EqualFunc(l.groups, all.groups, func(a, b tableGroup) bool { return slices.Equal(a, b) }) {
 		t.Fatalf("%v, want %v", l.groups, all.groups)
 	}
 	x.since = 0
 	x.ingested(pebble.TableIngestInfo{Err: errors.New("a test's")})
 	l := x.list.Load()
-	if l.complete() || len(l.groups) > 0 {
+	if l.coverage.complete() || len(l.groups) > 0 {
 		t.Fatal("the index has older runs than one that it lacks")
 	}
 	x.publish(&runList{coverage: coverage{loaded: true}, groups: all.groups})
@@ -578,7 +578,7 @@ func TestARunSinceTheVersionOfARefreshIsWhole(t *testing.T) {
 	defer mustClose(t, s)
 	mustApply(t, s, batchOf(1, 3000))
 	mustSealAll(t, s)
-	levels, err := s.tables(prefixSpan([]byte{claimSpace}))
+	levels, err := s.core.tables(prefixSpan([]byte{claimSpace}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -589,7 +589,7 @@ func TestARunSinceTheVersionOfARefreshIsWhole(t *testing.T) {
 			Level int
 		}{table.TableInfo, 0})
 	}
-	x := newRunIndex(&s.o, s.disk) // nothing refreshes it
+	x := newRunIndex(&s.core.o, s.core.disk) // nothing refreshes it
 	defer x.close()
 	x.since = 0 // a refresh has taken the version of an empty store
 	x.ingested(run)
@@ -603,7 +603,7 @@ func TestARunSinceTheVersionOfARefreshIsWhole(t *testing.T) {
 		t.Fatalf("%d groups, want a run and a part of one", len(l.groups))
 	}
 	x.publish(&runList{coverage: coverage{loaded: true}})
-	if x.list.Load().complete() || len(x.changed) == 0 {
+	if x.list.Load().coverage.complete() || len(x.changed) == 0 {
 		t.Fatal("a list that lacks tables of a run is complete")
 	}
 }

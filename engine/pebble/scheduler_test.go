@@ -108,7 +108,7 @@ func nothingBeginsBefore(t *testing.T, killed vfs.FS, held func(string, vfs.Disk
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.db.Flush(); err != nil {
+	if err := s.core.db.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	for range 1000 {
@@ -161,21 +161,21 @@ func TestACanceledCompactionIsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, value := range []string{"a", "b"} { // in two tables
-		must(s.db.Set(spaced(stateSpace, []byte("key")), []byte(value), nil))
-		must(s.db.Flush())
+		must(s.core.db.Set(spaced(stateSpace, []byte("key")), []byte(value), nil))
+		must(s.core.db.Flush())
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	canceled := make(chan error)
-	go func() { canceled <- s.db.Compact(ctx, []byte{0}, []byte{255}, false) }()
-	for waiting := false; !waiting; waiting, _ = s.db.GetWaitingCompaction() {
+	go func() { canceled <- s.core.db.Compact(ctx, []byte{0}, []byte{255}, false) }()
+	for waiting := false; !waiting; waiting, _ = s.core.db.GetWaitingCompaction() {
 		runtime.Gosched()
 	}
 	cancel()
 	if err := <-canceled; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	s.startup.end()
-	if err := s.db.Compact(t.Context(), []byte{0}, []byte{255}, false); err != nil {
+	s.core.startup.end()
+	if err := s.core.db.Compact(t.Context(), []byte{0}, []byte{255}, false); err != nil {
 		t.Error(err)
 	}
 	mustClose(t, s)
@@ -207,10 +207,10 @@ func TestStartupEndsWithoutABatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		if limit == 1 {
-			<-s.startup.over
+			<-s.core.startup.over
 		}
 		mustClose(t, s)
-		<-s.startup.over
+		<-s.core.startup.over
 	}
 	for _, free := range []func(s *Store) error{
 		func(s *Store) error { return s.Reclaim(t.Context(), []storage.Bucket{{Scope: "a", Week: week0}}) },
@@ -223,7 +223,7 @@ func TestStartupEndsWithoutABatch(t *testing.T) {
 		if err := free(s); err != nil {
 			t.Fatal(err)
 		}
-		<-s.startup.over
+		<-s.core.startup.over
 		mustClose(t, s)
 	}
 }

@@ -28,16 +28,16 @@ import (
 // From 2 to 5, ingest is held, so that a Drop comes before all of it, and then the run does not
 // contain the dropped claims, or after it, and then its range delete is newer than the run.
 type sealer struct {
-	*core
-	*reader
-	*attester
-	*packedLog
-	unsealed *unsealed
-	seals    chan *table   // frozen tables, one at a time
-	sealed   chan struct{} // closed when seals is closed and nothing is being sealed any more
-	synced   chan struct{} // a batch became durable, for seal
-	files    runFiles
-	logged   atomic.Uint64 // bytes of batches since a seal last flushed the memtable
+	core      *core
+	reader    *reader
+	attester  *attester
+	packedLog *packedLog
+	unsealed  *unsealed
+	seals     chan *table   // frozen tables, one at a time
+	sealed    chan struct{} // closed when seals is closed and nothing is being sealed any more
+	synced    chan struct{} // a batch became durable, for seal
+	files     runFiles
+	logged    atomic.Uint64 // bytes of batches since a seal last flushed the memtable
 }
 
 // flushPart is the part of a memtable that must be used for a flush after a seal: the rest is for
@@ -48,12 +48,12 @@ const flushPart = 3
 func (s *sealer) seal() {
 	defer close(s.sealed)
 	select {
-	case <-s.startup.over:
-	case <-s.fault.failed:
+	case <-s.core.startup.over:
+	case <-s.core.fault.failed:
 	}
 	for t := range s.seals {
 		if err := s.sealTable(t); err != nil {
-			s.fault.set(fmt.Errorf("sealing claims in a table: %w", err))
+			s.core.fault.set(fmt.Errorf("sealing claims in a table: %w", err))
 			return
 		}
 	}
@@ -67,8 +67,8 @@ func (s *sealer) sealTable(t *table) error {
 	if err != nil {
 		return err
 	}
-	s.ingest.Lock()
-	defer s.ingest.Unlock()
+	s.packedLog.ingest.Lock()
+	defer s.packedLog.ingest.Unlock()
 	if s.dropsOf(t) != drops {
 		// A bucket was dropped meanwhile. Repeat, while no other bucket can be dropped.
 		if err := s.files.remove(paths); err != nil {
@@ -79,7 +79,7 @@ func (s *sealer) sealTable(t *table) error {
 		}
 	}
 	if len(paths) > 0 {
-		err := s.fault.write(func() error { return s.db.Ingest(context.Background(), paths) })
+		err := s.core.fault.write(func() error { return s.core.db.Ingest(context.Background(), paths) })
 		if pebble.IsCorruptionError(err) {
 			return asRead(err)
 		}
@@ -87,10 +87,10 @@ func (s *sealer) sealTable(t *table) error {
 			return err
 		}
 	}
-	if err := s.attestNow(); err != nil {
+	if err := s.attester.attestNow(); err != nil {
 		return err
 	}
-	if err := s.forgetPacked(t.last); err != nil {
+	if err := s.packedLog.forgetPacked(t.last); err != nil {
 		return err
 	}
 	s.unsealed.sealed()
@@ -101,23 +101,23 @@ func (s *sealer) sealTable(t *table) error {
 // most of its contents are removed packed batches, which are not written. It also bounds the log
 // that is read after a kill.
 func (s *sealer) flushSoon() error {
-	if s.logged.Load() < s.o.MemTableBytes/flushPart {
+	if s.logged.Load() < s.core.o.MemTableBytes/flushPart {
 		return nil
 	}
 	s.logged.Store(0)
-	return s.fault.write(func() error {
-		_, err := s.db.AsyncFlush()
+	return s.core.fault.write(func() error {
+		_, err := s.core.db.AsyncFlush()
 		return err
 	})
 }
 
 // awaitDurable waits until a batch would survive a power failure.
 func (s *sealer) awaitDurable(seq uint64) error {
-	for s.durable.Load() < seq {
+	for s.attester.durable.Load() < seq {
 		select {
 		case <-s.synced:
-		case <-s.fault.failed:
-			return s.fault.get()
+		case <-s.core.fault.failed:
+			return s.core.fault.get()
 		}
 	}
 	return nil
@@ -142,12 +142,12 @@ func (s *sealer) writeRun(t *table) (paths []string, drops int, err error) {
 // makeRoom freezes the active table, once the previous one is sealed. It runs in Apply, or instead
 // of it.
 func (s *sealer) makeRoom() error {
-	s.startup.end()
+	s.core.startup.end()
 	if t := s.unsealed.sealing(); t != nil {
 		select {
 		case <-t.done:
-		case <-s.fault.failed:
-			return s.fault.get()
+		case <-s.core.fault.failed:
+			return s.core.fault.get()
 		}
 	}
 	s.freeze()

@@ -78,7 +78,7 @@ func openSmall(t testing.TB, fsys vfs.FS) *Store {
 // mustSealAll moves everything to tables.
 func mustSealAll(t testing.TB, s *Store) {
 	t.Helper()
-	if err := errors.Join(s.sealAll(), s.db.Flush()); err != nil {
+	if err := errors.Join(s.sealer.sealAll(), s.core.db.Flush()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -229,7 +229,7 @@ func (h *history) check(fsys vfs.FS, acked uint64) error {
 		found = got
 	}
 	look("opened")
-	err = errors.Join(err, s.sealAll())
+	err = errors.Join(err, s.sealer.sealAll())
 	look("sealed")
 	err = errors.Join(err, s.Close())
 	if err != nil {
@@ -335,7 +335,7 @@ func TestPackedBatchesAreRemovedAfterTheIngest(t *testing.T) {
 		last := fill(t, s, 1, n)
 		<-g.reached
 		if broken {
-			if err := s.forgetPacked(last); err != nil {
+			if err := s.packedLog.forgetPacked(last); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -365,15 +365,15 @@ func TestARunThatIsIngestedTwiceIsSeenToReplaceNewerClaims(t *testing.T) {
 			mustSealAll(t, s)
 		}
 		if broken {
-			paths, err := s.files.write(older.frame())
+			paths, err := s.sealer.files.write(older.frame())
 			if err == nil {
-				err = s.db.Ingest(t.Context(), paths)
+				err = s.core.db.Ingest(t.Context(), paths)
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		record, found, err := s.get(spaced(claimSpace, key))
+		record, found, err := s.reader.get(spaced(claimSpace, key))
 		if err != nil || !found || (string(record) == "older") != broken {
 			t.Errorf("ingested twice: %v; the record is %q, %v, %v", broken, record, found, err)
 		}
@@ -405,9 +405,9 @@ func TestClaimsAreNotSealedBeforeTheirBatchesAreDurable(t *testing.T) {
 			}
 		}
 		if broken {
-			paths, _, err := s.writeRun(frozen)
+			paths, _, err := s.sealer.writeRun(frozen)
 			if err == nil {
-				err = s.db.Ingest(context.Background(), paths)
+				err = s.core.db.Ingest(context.Background(), paths)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -483,10 +483,10 @@ func noDropIn(s *Store, frozen *table) {
 
 // withoutNotes breaks a rule: drops are not noted for the packed batches.
 func withoutNotes(s *Store, _ *table) {
-	s.ingest.Lock()
-	defer s.ingest.Unlock()
-	for prefix := range s.dropNotes {
-		must(s.db.Delete(spaced(dropSpace, []byte(prefix)), pebble.Sync))
+	s.packedLog.ingest.Lock()
+	defer s.packedLog.ingest.Unlock()
+	for prefix := range s.packedLog.dropNotes {
+		must(s.core.db.Delete(spaced(dropSpace, []byte(prefix)), pebble.Sync))
 	}
 }
 
@@ -610,11 +610,11 @@ func TestNoSealWaitsForAFailedLog(t *testing.T) {
 	<-g.reached
 	g.letGo()
 	within(t, patienceInTests, "a seal of batches that are not durable", func() {
-		<-s.fault.failed
+		<-s.core.fault.failed
 		if err := s.Close(); !errors.Is(err, errorfs.ErrInjected) {
 			t.Error(err)
 		}
-		<-s.sealed
+		<-s.sealer.sealed
 	})
 }
 
@@ -650,11 +650,11 @@ func TestADropIsNotedForBothTables(t *testing.T) {
 		t.Errorf("%d claims after a power cut, there were %d", len(got), len(want))
 	}
 	mustSealAll(t, s)
-	err := s.each(prefixSpan([]byte{dropSpace}), func(it *pebble.Iterator) error {
+	err := s.reader.each(prefixSpan([]byte{dropSpace}), func(it *pebble.Iterator) error {
 		return fmt.Errorf("the note %x stays when nothing needs it any more", it.Key())
 	})
-	if err != nil || len(s.dropNotes) != 0 {
-		t.Error(err, s.dropNotes)
+	if err != nil || len(s.packedLog.dropNotes) != 0 {
+		t.Error(err, s.packedLog.dropNotes)
 	}
 }
 
@@ -672,12 +672,12 @@ func TestABackupDuringASealIsWhole(t *testing.T) {
 		<-g.reached // Pebble has listed its tables, and not copied the log
 		frozen := s.unsealed.active
 		if broken {
-			s.ingest.Unlock() // the backup's
+			s.packedLog.ingest.Unlock() // the backup's
 		}
 		last := fill(t, s, 2, n)
 		if broken {
 			<-frozen.done
-			s.ingest.Lock()
+			s.packedLog.ingest.Lock()
 		}
 		mustApply(t, s, batchOf(last+1, n)) // with it the log contains all earlier writes
 		g.letGo()
@@ -779,7 +779,7 @@ func TestABackupThatIsCalledOffLeavesNothing(t *testing.T) {
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	for _, dir := range []string{"backup", s.disk.path(stageName)} {
+	for _, dir := range []string{"backup", s.core.disk.path(stageName)} {
 		if _, err := fsys.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s is left: %v", dir, err)
 		}
@@ -925,8 +925,8 @@ func TestMemoryAndTheIteratorAreOfOneMoment(t *testing.T) {
 	defer mustClose(t, s)
 	mustApply(t, s, batchOf(1, 20))
 	looked, opened := false, 0
-	original := s.cursors
-	s.cursors = watched{original, func() {
+	original := s.claimReader.cursors
+	s.claimReader.cursors = watched{original, func() {
 		opened++
 		if s.unsealed.mu.TryLock() {
 			s.unsealed.mu.Unlock()
@@ -937,11 +937,11 @@ func TestMemoryAndTheIteratorAreOfOneMoment(t *testing.T) {
 		}
 	}}
 	look := func([]*table) { looked = true }
-	err := s.claims(prefixSpan([]byte{claimSpace}), look, func([]*table, *cursor) error { return nil })
+	err := s.claimReader.claims(prefixSpan([]byte{claimSpace}), look, func([]*table, *cursor) error { return nil })
 	err = errors.Join(err, s.Scan(context.Background(), storage.Span{}, nil, func(_, _ []byte) error { return nil }),
 		s.Buckets(func(storage.Bucket) error { return nil }))
 	_, berr := s.BucketBytes(storage.Bucket{Scope: "scope0", Week: week0})
-	s.cursors = original
+	s.claimReader.cursors = original
 	if err = errors.Join(err, berr); err != nil || opened != 4 {
 		t.Fatalf("%d iterators: %v", opened, err)
 	}
@@ -1054,7 +1054,7 @@ func TestABucketIsEmptyOnceItsClaimsAreRemoved(t *testing.T) {
 				mustSealAll(t, s)
 			case "the frozen table and memory":
 				g.shut.Store(true)
-				s.freeze()
+				s.sealer.freeze()
 				<-g.reached
 			}
 			mustApply(t, s, remove)
@@ -1219,8 +1219,8 @@ func TestAFileSystemWithoutHardLinksWillDo(t *testing.T) {
 			last := fill(t, s, 1, n) + 1
 			select {
 			case <-frozen.done:
-			case <-s.fault.failed:
-				t.Fatal(s.fault.get())
+			case <-s.core.fault.failed:
+				t.Fatal(s.core.fault.get())
 			}
 			// with it the log contains the removal of the packed batches
 			mustApply(t, s, batchOf(last, n))
@@ -1292,7 +1292,7 @@ func TestADamagedPackedBatchIsRefusedUntouched(t *testing.T) {
 		for seq := uint64(1); seq <= 3; seq++ {
 			mustApply(t, s, batchOf(seq, 3))
 		}
-		if err := s.db.Set(packedKey(bad.seq), bad.value, nil); err != nil {
+		if err := s.core.db.Set(packedKey(bad.seq), bad.value, nil); err != nil {
 			t.Fatal(err)
 		}
 		killed := mem.CrashClone(vfs.CrashCloneCfg{})

@@ -9,9 +9,15 @@ import (
 )
 
 // sidecarFS adapts the disk to package sidecar.
-type sidecarFS struct{ *disk }
+type sidecarFS struct{ disk *disk }
 
 var _ sidecar.FS = sidecarFS{}
+
+// Rename implements sidecar.FS.
+func (s sidecarFS) Rename(from, to string) error { return s.disk.Rename(from, to) }
+
+// Remove implements sidecar.FS.
+func (s sidecarFS) Remove(path string) error { return s.disk.Remove(path) }
 
 func (s sidecarFS) Create(path string) (sidecar.File, error) {
 	f, err := s.disk.Create(path, vfs.WriteCategoryUnspecified)

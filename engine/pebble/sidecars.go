@@ -8,7 +8,7 @@ import (
 )
 
 // The sidecars of the engine.
-type sidecars struct{ *core }
+type sidecars struct{ core *core }
 
 func sidecarName(name string) (string, error) {
 	for _, c := range []byte(name) {
@@ -22,30 +22,28 @@ func sidecarName(name string) (string, error) {
 	return sidecarPrefix + name, nil
 }
 
-// WriteSidecar implements storage.Store.
 func (s *sidecars) WriteSidecar(name string, write func(io.Writer) error) error {
 	file, err := sidecarName(name)
 	if err != nil {
 		return err
 	}
-	s.maintenance.Lock()
-	defer s.maintenance.Unlock()
-	if err := s.fault.get(); err != nil {
+	s.core.maintenance.Lock()
+	defer s.core.maintenance.Unlock()
+	if err := s.core.fault.get(); err != nil {
 		return err
 	}
-	if err := sidecar.Write(sidecarFS{s.disk}, s.disk.dir, file, write); err != nil {
+	if err := sidecar.Write(sidecarFS{s.core.disk}, s.core.disk.dir, file, write); err != nil {
 		return fmt.Errorf("hapax: writing sidecar %q: %w", name, err)
 	}
-	return s.fault.get()
+	return s.core.fault.get()
 }
 
-// ReadSidecar implements storage.Store.
 func (s *sidecars) ReadSidecar(name string, read func(r io.Reader, size int64) error) error {
 	file, err := sidecarName(name)
 	if err != nil {
 		return err
 	}
-	if err := sidecar.Read(sidecarFS{s.disk}, s.disk.path(file), read); err != nil {
+	if err := sidecar.Read(sidecarFS{s.core.disk}, s.core.disk.path(file), read); err != nil {
 		return fmt.Errorf("hapax: reading sidecar %q: %w", name, err)
 	}
 	return nil

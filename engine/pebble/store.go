@@ -1,7 +1,9 @@
 package pebble
 
 import (
+	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"strings"
 	"sync"
@@ -12,25 +14,24 @@ import (
 
 // A Store stores claims, state and journal in a directory. It implements storage.Store.
 type Store struct {
-	// Each part refers to the parts that it needs, and to none that needs it. The exported methods
-	// of embedded parts are methods of the Store.
-	storage.OneEngine
-	core
-	identity
-	reader
-	attester
-	packedLog
-	claimReader
-	journal
-	sealer
-	writer
-	sidecars
-	reclaimer
-	compactor
-	dropper
-	meter
-	verifier
-	backups
+	// Each part refers to the parts that it needs, and to none that needs it.
+	oneEngine   storage.OneEngine
+	core        core
+	identity    identity
+	reader      reader
+	attester    attester
+	packedLog   packedLog
+	claimReader claimReader
+	journal     journal
+	sealer      sealer
+	writer      writer
+	sidecars    sidecars
+	reclaimer   reclaimer
+	compactor   compactor
+	dropper     dropper
+	meter       meter
+	verifier    verifier
+	backups     backups
 
 	unsealed   *unsealed
 	lastSeq    uint64
@@ -74,27 +75,27 @@ func Open(dir string, o Options) (*Store, error) {
 		d.held.Watch(d.fault.set)
 	}
 	d.flushed = func() {
-		s.noteProgress()
-		s.noteFlush()
+		s.attester.noteProgress()
+		s.compactor.noteFlush()
 	}
 	if t := s.unsealed.sealing(); t != nil {
-		s.seals <- t
+		s.sealer.seals <- t
 	}
-	s.background.Go(func() { s.startup.await(s.o.startupTime, s.stop) })
-	s.background.Go(s.sync)
-	s.background.Go(s.attest)
-	s.background.Go(func() { s.compactFlushed(s.stop) })
-	s.background.Go(func() { s.compactRuns(s.stop) })
-	s.background.Go(func() { s.mirror(s.stop) })
-	go s.seal()
+	s.background.Go(func() { s.core.startup.await(s.core.o.startupTime, s.attester.stop) })
+	s.background.Go(s.writer.sync)
+	s.background.Go(s.attester.attest)
+	s.background.Go(func() { s.compactor.compactFlushed(s.attester.stop) })
+	s.background.Go(func() { s.compactor.compactRuns(s.attester.stop) })
+	s.background.Go(func() { s.core.mirror(s.attester.stop) })
+	go s.sealer.seal()
 	return s, nil
 }
 
 // abandon frees the memory of a store that cannot be opened. If the disk has failed, a call that hangs
 // may still use the tables.
 func (s *Store) abandon() {
-	s.recentRuns.close()
-	if s.fault.get() == nil {
+	s.core.recentRuns.close()
+	if s.core.fault.get() == nil {
 		s.unsealed.abandon()
 	}
 }
@@ -135,12 +136,12 @@ func newStore(o Options, d *disk) *Store {
 
 // open is Open under the lock. If it fails, it leaves nothing open.
 func (s *Store) open() (err error) {
-	d := s.disk
-	if s.id, err = sidecar.ReadIdentity(sidecarFS{d}, d.dir, sidecar.Pebble); errors.Is(err, fs.ErrNotExist) {
+	d := s.core.disk
+	if s.identity.id, err = sidecar.ReadIdentity(sidecarFS{d}, d.dir, sidecar.Pebble); errors.Is(err, fs.ErrNotExist) {
 		if err := create(&s.core); err != nil {
 			return err
 		}
-		s.id, err = sidecar.ReadIdentity(sidecarFS{d}, d.dir, sidecar.Pebble)
+		s.identity.id, err = sidecar.ReadIdentity(sidecarFS{d}, d.dir, sidecar.Pebble)
 	}
 	if err != nil {
 		return err
@@ -148,8 +149,8 @@ func (s *Store) open() (err error) {
 	if err := d.noteLogs(); err != nil {
 		return err
 	}
-	d.protect(s.o.Logger)
-	d.seed = s.id.Seed
+	d.protect(s.core.o.Logger)
+	d.seed = s.identity.id.Seed
 	clean, unused, err := check(&s.packedLog)
 	if err != nil {
 		return err
@@ -176,12 +177,12 @@ func (s *Store) open() (err error) {
 	if err != nil {
 		return err
 	}
-	s.raised.Store(format == sidecar.Pebble.Format)
+	s.identity.raised.Store(format == sidecar.Pebble.Format)
 	if err := d.track(sidecar.IdentityName); err != nil {
 		return err
 	}
 	if !clean {
-		if err := s.recoverTight(); err != nil {
+		if err := s.core.recoverTight(); err != nil {
 			return err
 		}
 	}
@@ -190,22 +191,22 @@ func (s *Store) open() (err error) {
 		defer close(indexed)
 		s.unsealed.index()
 	}()
-	s.db, err = s.openPebble(nil)
+	s.core.db, err = s.core.openPebble(nil)
 	<-indexed
 	if err != nil {
 		return err
 	}
-	last, floor, err := s.begin()
+	last, floor, err := s.core.begin()
 	if err != nil {
-		_ = s.fault.write(s.db.Close)
-		if s.fault.get() != nil {
-			s.closePoisoned()
+		_ = s.core.fault.write(s.core.db.Close)
+		if s.core.fault.get() != nil {
+			s.core.closePoisoned()
 		}
 		return err
 	}
-	s.lastSeq, s.applied = last, last
-	s.durable.Store(last)
-	s.trimmed.Store(floor)
+	s.lastSeq, s.writer.applied = last, last
+	s.attester.durable.Store(last)
+	s.journal.trimmed.Store(floor)
 	return nil
 }
 
@@ -227,3 +228,112 @@ func removeLeftovers(d *disk) error {
 
 // LastSeq implements storage.Store.
 func (s *Store) LastSeq() uint64 { return s.lastSeq }
+
+// Apply implements storage.Store.
+func (s *Store) Apply(b *storage.Batch) (wait func() error, err error) {
+	return s.writer.Apply(b)
+}
+
+// Identity implements storage.Store.
+func (s *Store) Identity() storage.Identity {
+	return s.identity.Identity()
+}
+
+// Claim implements storage.Store. A claim that is not in memory now was in tables before.
+func (s *Store) Claim(key []byte) ([]byte, bool, error) {
+	return s.claimReader.Claim(key)
+}
+
+// Scan implements storage.Store. It first sorts the claims in memory that the span selects.
+func (s *Store) Scan(ctx context.Context, span storage.Span, started func(), fn func(key, record []byte) error) error {
+	return s.claimReader.Scan(ctx, span, started, fn)
+}
+
+// Buckets implements storage.Store. The first call seeks from bucket to bucket, later calls only the
+// buckets of which claims were removed.
+func (s *Store) Buckets(fn func(storage.Bucket) error) error {
+	return s.claimReader.Buckets(fn)
+}
+
+// State implements storage.Store.
+func (s *Store) State(key []byte) ([]byte, bool, error) {
+	return s.reader.State(key)
+}
+
+// ScanState implements storage.Store.
+func (s *Store) ScanState(span storage.Span, fn func(key, value []byte) error) error {
+	return s.reader.ScanState(span, fn)
+}
+
+// Journal implements storage.Store.
+func (s *Store) Journal(from uint64, fn func(seq uint64, entry []byte) error) error {
+	return s.journal.Journal(from, fn)
+}
+
+// TrimJournal implements storage.Store. It is one range delete, which the next sync of a batch makes
+// durable.
+func (s *Store) TrimJournal(below uint64) error {
+	return s.journal.TrimJournal(below)
+}
+
+// Drop implements storage.Store.
+func (s *Store) Drop(buckets []storage.Bucket) error {
+	return s.dropper.Drop(buckets)
+}
+
+// Reclaim implements storage.Store.
+func (s *Store) Reclaim(ctx context.Context, buckets []storage.Bucket) error {
+	return s.reclaimer.Reclaim(ctx, buckets)
+}
+
+// ReclaimState implements storage.Store. It compacts the range down to the last level: no table
+// then contains data that was removed or replaced before the call. A log that Pebble keeps for
+// reuse contains its old bytes until it is overwritten, or the store is closed.
+func (s *Store) ReclaimState(ctx context.Context, span storage.Span) error {
+	return s.reclaimer.ReclaimState(ctx, span)
+}
+
+// ReadSidecar implements storage.Store.
+func (s *Store) ReadSidecar(name string, read func(r io.Reader, size int64) error) error {
+	return s.sidecars.ReadSidecar(name, read)
+}
+
+// WriteSidecar implements storage.Store.
+func (s *Store) WriteSidecar(name string, write func(io.Writer) error) error {
+	return s.sidecars.WriteSidecar(name, write)
+}
+
+// Usage implements storage.Store. Data that was dropped before the store was opened and not
+// reclaimed counts as reclaimable only after Drop or Reclaim named it again.
+func (s *Store) Usage() (u storage.Usage, err error) {
+	return s.meter.Usage()
+}
+
+// BucketBytes implements storage.Store. Claims that are not in tables yet count with their bytes in
+// the journal, and the remains of a dropped bucket in tables count as nothing.
+func (s *Store) BucketBytes(b storage.Bucket) (uint64, error) {
+	return s.meter.BucketBytes(b)
+}
+
+// Verify implements storage.Store. It checks every block of every table on the disk, not in the
+// cache, the logs, the MANIFEST and the small files, and then reads all claims, the state and the
+// journal.
+func (s *Store) Verify(ctx context.Context, report func(problem string)) error {
+	return s.verifier.Verify(ctx, report)
+}
+
+// Backup implements storage.Store. Tables are copied, so that damage to the store is none to the
+// backup, unless Options.LinkBackups is set. Without hard links, the tables are copied while nothing
+// is sealed, and Apply waits when memory is full; the context ends that before the next table. The
+// copy is opened and closed once, and only after that becomes a store: Open rejects the files of an
+// interrupted backup. A backup that fails removes its own files, and the directory if nothing else
+// is in it.
+func (s *Store) Backup(ctx context.Context, dir string) error {
+	return s.backups.Backup(ctx, dir)
+}
+
+// Acquire implements storage.Store.
+func (s *Store) Acquire() error { return s.oneEngine.Acquire() }
+
+// Release implements storage.Store.
+func (s *Store) Release() { s.oneEngine.Release() }

@@ -46,11 +46,11 @@ func BenchmarkWriteRun(b *testing.B) {
 	s := mustOpen(b, vfs.NewMem(), "store", false)
 	defer s.Close()
 	for b.Loop() {
-		paths, err := s.files.write(frozen)
+		paths, err := s.sealer.files.write(frozen)
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := s.files.remove(paths); err != nil {
+		if err := s.sealer.files.remove(paths); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -15,16 +15,13 @@ import (
 
 // A verifier reads the whole store.
 type verifier struct {
-	*core
-	*identity
-	*reader
-	*claimReader
-	*journal
+	core        *core
+	identity    *identity
+	reader      *reader
+	claimReader *claimReader
+	journal     *journal
 }
 
-// Verify implements storage.Store. It checks every block of every table on the disk, not in the
-// cache, the logs, the MANIFEST and the small files, and then reads all claims, the state and the
-// journal.
 func (v *verifier) Verify(ctx context.Context, report func(problem string)) error {
 	c := verification{verifier: v, ctx: ctx, report: report}
 	if err := c.files(); err != nil {
@@ -33,21 +30,21 @@ func (v *verifier) Verify(ctx context.Context, report func(problem string)) erro
 	if err := c.contents(); err != nil {
 		return err
 	}
-	if err := v.fault.takeDamage(); err != nil {
+	if err := v.core.fault.takeDamage(); err != nil {
 		report(fmt.Sprintf("met in the background: %v", err))
 	}
-	return v.fault.get()
+	return v.core.fault.get()
 }
 
 // A verification is one call of Verify.
 type verification struct {
-	*verifier
-	ctx    context.Context
-	report func(string)
+	verifier *verifier
+	ctx      context.Context
+	report   func(string)
 }
 
 func (v *verification) files() error {
-	d := v.disk
+	d := v.verifier.core.disk
 	names, err := d.names()
 	if err != nil {
 		return fmt.Errorf("hapax: reading the store's directory: %w", err)
@@ -74,8 +71,8 @@ func (v *verification) files() error {
 // tables returns the names of the files of the store's tables: others are being written, or waiting
 // to be deleted.
 func (v *verification) tables() ([]string, error) {
-	return readValue(v.fault, func() (names []string, err error) {
-		levels, err := v.db.SSTables()
+	return readValue(v.verifier.core.fault, func() (names []string, err error) {
+		levels, err := v.verifier.core.db.SSTables()
 		for _, level := range levels {
 			for _, table := range level {
 				names = append(names, tableName(uint64(table.BackingSSTNum)))
@@ -86,7 +83,7 @@ func (v *verification) tables() ([]string, error) {
 }
 
 func (v *verification) file(name string) error {
-	d := v.disk
+	d := v.verifier.core.disk
 	switch {
 	case isTable(name):
 		return v.table(name)
@@ -98,7 +95,7 @@ func (v *verification) file(name string) error {
 		return err
 	case name == sidecar.IdentityName:
 		id, err := sidecar.ReadIdentity(sidecarFS{d}, d.dir, sidecar.Pebble)
-		if err == nil && id != v.id {
+		if err == nil && id != v.verifier.identity.id {
 			err = fmt.Errorf("%w: it has changed", storage.ErrDamaged)
 		}
 		return err
@@ -113,7 +110,7 @@ func (v *verification) file(name string) error {
 
 // table reads a whole table without the cache.
 func (v *verification) table(name string) error {
-	d := v.disk
+	d := v.verifier.core.disk
 	return d.fault.read(func() (err error) {
 		f, err := d.Open(d.path(name))
 		if err != nil {
@@ -123,7 +120,7 @@ func (v *verification) table(name string) error {
 		if err != nil {
 			return errors.Join(err, f.Close())
 		}
-		o := v.o.pebbleOptions(d)
+		o := v.verifier.core.o.pebbleOptions(d)
 		o.EnsureDefaults()
 		r, err := sstable.NewReader(v.ctx, readable, o.MakeReaderOptions())
 		if err != nil {
@@ -140,7 +137,7 @@ func (v *verification) contents() error {
 		read func() error
 	}{
 		{"claims", func() error {
-			return v.Scan(v.ctx, storage.Span{}, nil, func(key, _ []byte) error {
+			return v.verifier.claimReader.Scan(v.ctx, storage.Span{}, nil, func(key, _ []byte) error {
 				if _, _, err := storage.ParseKey(key); err != nil {
 					v.report(err.Error())
 				}
@@ -148,7 +145,7 @@ func (v *verification) contents() error {
 			})
 		}},
 		{"state", func() error {
-			return v.ScanState(storage.Span{}, func(_, _ []byte) error { return v.ctx.Err() })
+			return v.verifier.reader.ScanState(storage.Span{}, func(_, _ []byte) error { return v.ctx.Err() })
 		}},
 		{"journal", v.journal},
 		{"packed batches", v.packed},
@@ -167,7 +164,7 @@ func (v *verification) contents() error {
 // journal checks that no entry is missing between two that exist.
 func (v *verification) journal() error {
 	next := uint64(0)
-	return v.Journal(0, func(seq uint64, _ []byte) error {
+	return v.verifier.journal.Journal(0, func(seq uint64, _ []byte) error {
 		if next != 0 && seq != next {
 			v.report(fmt.Sprintf("journal: entry %d is missing", next))
 		}
@@ -178,7 +175,7 @@ func (v *verification) journal() error {
 
 // packed reads the claims that are not in tables yet, as the next Open would.
 func (v *verification) packed() error {
-	return v.each(prefixSpan([]byte{packedSpace}), func(it *pebble.Iterator) error {
+	return v.verifier.reader.each(prefixSpan([]byte{packedSpace}), func(it *pebble.Iterator) error {
 		if err := eachPacked(it.Value(), func([]byte) bool { return true }, nil); err != nil {
 			v.report(fmt.Sprintf("packed batch %x: %v", it.Key()[1:], err))
 		}

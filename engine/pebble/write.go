@@ -24,55 +24,54 @@ type commit struct {
 
 // A writer applies batches.
 type writer struct {
-	*core
-	*identity
-	*attester
-	*sealer
+	core     *core
+	identity *identity
+	attester *attester
+	sealer   *sealer
 	unsealed *unsealed
 	applied  uint64       // the newest batch that was applied; Apply is called by one goroutine at a time
 	unsynced chan *commit // in the order of the batches
 	packed   []byte       // used by Apply
 }
 
-// Apply implements storage.Store.
 func (w *writer) Apply(b *storage.Batch) (wait func() error, err error) {
-	if err := w.fault.get(); err != nil {
+	if err := w.core.fault.get(); err != nil {
 		return nil, err
 	}
 	if b.Seq != w.applied+1 {
 		return nil, fmt.Errorf("hapax: batch %d applied after batch %d", b.Seq, w.applied)
 	}
-	if err := w.raiseFormat(); err != nil {
+	if err := w.identity.raiseFormat(); err != nil {
 		return nil, err
 	}
 	if len(b.Claims) > 0 {
-		if err := w.disk.reserve.await(); err != nil {
+		if err := w.core.disk.reserve.await(); err != nil {
 			return nil, err
 		}
 	}
 	if w.unsealed.full() {
-		if err := w.makeRoom(); err != nil {
+		if err := w.sealer.makeRoom(); err != nil {
 			return nil, err
 		}
 	}
 	c := &commit{seq: b.Seq, batch: w.pack(b), done: make(chan error, 1)}
-	if err := w.fault.write(func() error { return w.db.ApplyNoSyncWait(c.batch, pebble.Sync) }); err != nil {
-		w.fault.set(err) // visible or not, durable or not: unknown
-		return nil, w.fault.get()
+	if err := w.core.fault.write(func() error { return w.core.db.ApplyNoSyncWait(c.batch, pebble.Sync) }); err != nil {
+		w.core.fault.set(err) // visible or not, durable or not: unknown
+		return nil, w.core.fault.get()
 	}
 	if len(b.Claims) >= manyClaims {
 		runtime.Gosched() // Pebble's goroutine writes the log while the claims go into the table
 	}
 	w.applied = b.Seq
-	w.logged.Add(uint64(c.batch.Len()))
+	w.sealer.logged.Add(uint64(c.batch.Len()))
 	w.unsealed.apply(b.Seq, b.Claims)
 	select {
 	case w.unsynced <- c:
-	case <-w.fault.failed:
-		return nil, w.fault.get()
+	case <-w.core.fault.failed:
+		return nil, w.core.fault.get()
 	}
 	if w.unsealed.full() {
-		w.freeze()
+		w.sealer.freeze()
 	}
 	return func() error { return w.await(c) }, nil
 }
@@ -81,13 +80,13 @@ func (w *writer) await(c *commit) error {
 	select {
 	case err := <-c.done:
 		return err
-	case <-w.fault.failed:
+	case <-w.core.fault.failed:
 	}
 	select {
 	case err := <-c.done: // it was durable before the store failed, or caused the failure
 		return err
 	default:
-		return w.fault.get()
+		return w.core.fault.get()
 	}
 }
 
@@ -96,23 +95,23 @@ func (w *writer) sync() {
 	for c := range w.unsynced {
 		err := c.batch.SyncWait()
 		if err != nil {
-			w.fault.set(fmt.Errorf("syncing the log: %w", err))
+			w.core.fault.set(fmt.Errorf("syncing the log: %w", err))
 		}
 		// After a failure, the disk discards writes and Pebble reports success: the fault was set
 		// before.
-		if err := w.fault.get(); err != nil {
+		if err := w.core.fault.get(); err != nil {
 			c.done <- err
 			continue
 		}
-		w.durable.Store(c.seq)
+		w.attester.durable.Store(c.seq)
 		select {
-		case w.synced <- struct{}{}:
+		case w.sealer.synced <- struct{}{}:
 		default:
 		}
 		c.done <- nil
-		w.startup.end()
+		w.core.startup.end()
 		_ = c.batch.Close()
-		w.noteProgress()
+		w.attester.noteProgress()
 	}
 }
 
@@ -123,10 +122,10 @@ func (w *writer) pack(b *storage.Batch) *pebble.Batch {
 	for i := range b.State {
 		size += 8 + len(b.State[i].Key) + len(b.State[i].Value)
 	}
-	p := w.db.NewBatchWithSize(size)
+	p := w.core.db.NewBatchWithSize(size)
 	var seq [seqSize]byte
 	binary.BigEndian.PutUint64(seq[:], b.Seq)
-	must(p.LogData(appendPromise(nil, b.Seq, w.durable.Load()), nil))
+	must(p.LogData(appendPromise(nil, b.Seq, w.attester.durable.Load()), nil))
 	must(p.Set([]byte{lastSeqKey}, seq[:], nil))
 	put(p, journalSpace, seq[:], b.Journal)
 	if len(b.Claims) > 0 {

@@ -2,7 +2,7 @@ package storage
 
 import "sync/atomic"
 
-// OneEngine lets one engine use a store. A store embeds it, and its Close calls Retire.
+// OneEngine lets one engine use a store. A store has one, with methods Acquire and Release that call it, and its Close calls Retire.
 type OneEngine struct{ taken atomic.Bool }
 
 // Acquire implements Store.

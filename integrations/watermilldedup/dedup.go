@@ -107,7 +107,7 @@ func New(eng *engine.Engine, options Options) (message.HandlerMiddleware, error)
 
 // A claimer calls handlers under the claims on their messages.
 type claimer struct {
-	Options
+	Options Options
 	receive func(context.Context, *delivery) ([]byte, error)
 }
 
@@ -115,14 +115,14 @@ const minPause = 10 * time.Millisecond
 
 // deliver judges a message, again and again if it is being handled and was acknowledged before.
 func (c *claimer) deliver(m *message.Message, handle message.HandlerFunc) ([]*message.Message, error) {
-	key, err := c.key(m)
+	key, err := c.Options.key(m)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := lastingContext(m)
 	defer cancel()
-	for delay := c.NackDelay; ; delay = max(c.NackDelay, minPause) {
-		d := &delivery{key: key, keyOf: c.key, message: m, next: handle}
+	for delay := c.Options.NackDelay; ; delay = max(c.Options.NackDelay, minPause) {
+		d := &delivery{key: key, keyOf: c.Options.key, message: m, next: handle}
 		result, err := c.receive(ctx, d)
 		switch {
 		case errors.Is(err, listener.ErrInProgress):

@@ -121,7 +121,7 @@ func checkRaised(t *testing.T, kind string, older int, open func(dir string) (st
 	checkGoldenStore(t, openGolden(t, dir, open), "snapshot+journal", older >= goldenWindows[kind])
 	formatIs(goldenFormats[kind])
 	e := openGolden(t, dir, open)
-	if report, err := e.Verify(context.Background()); err != nil || report.Total != 0 {
+	if report, err := e.Admin().Verify(context.Background()); err != nil || report.Total != 0 {
 		t.Error(report, err)
 	}
 	if err := e.Close(); err != nil {
@@ -213,7 +213,7 @@ func writeGoldenStore(t *testing.T, dir string, open func(string) (storage.Store
 	}
 	forget := func(e *engine.Engine, week int) error {
 		ev := goldenEvent(t, goldenScopes[0], week, goldenForgotten)
-		_, err := e.Forget(ctx, ev.Scope, ev.ID, ev.Time)
+		_, err := e.Admin().Forget(ctx, ev.Scope, ev.ID, ev.Time)
 		return err
 	}
 
@@ -246,11 +246,11 @@ func writeGoldenStore(t *testing.T, dir string, open func(string) (storage.Store
 		}
 		return errors.Join(errs...)
 	})
-	_, dropErr := e.DropWeek(ctx, goldenWeek(t, 0))
+	_, dropErr := e.Retention().DropWeek(ctx, goldenWeek(t, 0))
 	if r, err := e.TryClaim(ctx, goldenWindowed(t)); err != nil || r.Verdict != engine.Claimed {
 		t.Fatal(r, err)
 	}
-	if err := errors.Join(err, dropErr, forget(e, 1), forget(e, 3), e.Reclaimed(ctx), e.Close()); err != nil {
+	if err := errors.Join(err, dropErr, forget(e, 1), forget(e, 3), e.Retention().Reclaimed(ctx), e.Close()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -262,7 +262,7 @@ func checkGoldenStore(t *testing.T, e *engine.Engine, source string, windowed bo
 	if err != nil || stats.FilterSource != source {
 		t.Errorf("the filters came from %q, want %q: %v", stats.FilterSource, source, err)
 	}
-	if got, want := e.OldestWeek(), goldenWeek(t, 1); got != want {
+	if got, want := e.Retention().OldestWeek(), goldenWeek(t, 1); got != want {
 		t.Errorf("the oldest week is %v, want %v", got, want)
 	}
 	if holds := e.Holds(); len(holds) != 1 || holds[0].Name != goldenHold.Name || !holds[0].At.Equal(goldenHold.At) {
@@ -279,7 +279,7 @@ func checkGoldenStore(t *testing.T, e *engine.Engine, source string, windowed bo
 		}
 	}
 	checkGoldenCounts(t, e, kept)
-	if report, err := e.Verify(ctx); err != nil || report.Total != 0 || report.Claims != kept {
+	if report, err := e.Admin().Verify(ctx); err != nil || report.Total != 0 || report.Claims != kept {
 		t.Errorf("Verify: %+v, %v; want %d claims", report, err, kept)
 	}
 	checkGoldenClaims(t, e)
@@ -342,7 +342,7 @@ func checkGoldenClaims(t *testing.T, e *engine.Engine) {
 				case i == goldenForgotten && scope == goldenScopes[0] && week != 2:
 					want.Verdict, want.Record.Origin = engine.Claimed, again.Origin
 				}
-				rec, found, err := e.Lookup(context.Background(), ev.Scope, ev.ID, ev.Time)
+				rec, found, err := e.Admin().Lookup(context.Background(), ev.Scope, ev.ID, ev.Time)
 				if err != nil || found != (want.Verdict == engine.Duplicate) || found && rec != want.Record {
 					t.Errorf("%q %q of week %d is stored as %+v %v, want %+v: %v", ev.Scope, ev.ID, week, rec, found, want, err)
 				}

@@ -42,7 +42,7 @@ func TestAScopeWithAShorterRetentionOnEachStore(t *testing.T) {
 				judge(e, "billing", weeks)
 			}
 			for range 2 {
-				if _, err := e.DropExpired(context.Background()); err != nil {
+				if _, err := e.Retention().DropExpired(context.Background()); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -59,7 +59,7 @@ func TestAScopeWithAShorterRetentionOnEachStore(t *testing.T) {
 						t.Errorf("billing, %d weeks ago: %v", weeks, got)
 					}
 				}
-				if r, err := e.Verify(context.Background()); err != nil || r.Total != 0 || r.Claims != 7 {
+				if r, err := e.Admin().Verify(context.Background()); err != nil || r.Total != 0 || r.Claims != 7 {
 					t.Errorf("verify: %+v, %v", r, err)
 				}
 				if err := e.Close(); err != nil {

@@ -42,7 +42,7 @@ func TestVersionedRowsOfEveryFormatAreRead(t *testing.T) {
 				e = openGolden(t, dir, open) // new rows have this build's format
 				defer e.Close()
 				checkReplacedRows(t, e)
-				if report, err := e.Verify(context.Background()); err != nil || report.Total != 0 {
+				if report, err := e.Admin().Verify(context.Background()); err != nil || report.Total != 0 {
 					t.Error(report, err)
 				}
 			})

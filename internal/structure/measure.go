@@ -11,6 +11,7 @@ import (
 	"go/token"
 	"go/types"
 	"io"
+	"iter"
 	"maps"
 	"os"
 	"os/exec"
@@ -27,6 +28,7 @@ type figures struct {
 	files   int
 	circles [][]string // names of files, the largest circle first
 	types   []methods  // the type with the most methods first
+	embeds  []string   // as Type.Field: structs that a struct embeds
 	uses    map[string]map[string][]string
 }
 
@@ -126,15 +128,17 @@ func measurePackage(fset *token.FileSet, imports types.Importer, p listed) (figu
 	if err != nil {
 		return figures{}, err
 	}
-	f := figures{name: strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/"), files: len(files), types: countMethods(pkg)}
+	f := figures{name: strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/"), files: len(files), types: countMethods(pkg), embeds: embedded(pkg)}
 	f.name = cmp.Or(f.name, ".")
 	f.uses = usesBetween(fset, pkg, info)
 	f.circles = circles(p.GoFiles, f.uses)
 	return f, nil
 }
 
-// countMethods counts the declared methods of each type, or those of an interface.
+// countMethods counts the methods of each type, with those that it borrows from embedded structs unless
+// the package is a helper, or those of an interface.
 func countMethods(pkg *types.Package) (all []methods) {
+	p := strings.TrimPrefix(pkg.Path(), module+"/")
 	for _, name := range pkg.Scope().Names() {
 		t, ok := pkg.Scope().Lookup(name).(*types.TypeName)
 		if !ok || t.IsAlias() {
@@ -142,6 +146,9 @@ func countMethods(pkg *types.Package) (all []methods) {
 		}
 		named := t.Type().(*types.Named)
 		n := named.NumMethods()
+		if !isHelper(p) {
+			n = len(borrowed(named, make(map[string]bool)))
+		}
 		if i, ok := named.Underlying().(*types.Interface); ok {
 			n = i.NumMethods()
 		}
@@ -151,6 +158,52 @@ func countMethods(pkg *types.Package) (all []methods) {
 	}
 	slices.SortStableFunc(all, func(a, b methods) int { return b.methods - a.methods })
 	return all
+}
+
+// borrowed adds the methods of a type and those of the structs that it embeds, and returns them.
+func borrowed(t *types.Named, all map[string]bool) map[string]bool {
+	for m := range t.Methods() {
+		all[m.Name()] = true
+	}
+	for f := range embeddedStructs(t) {
+		if other, ok := types.Unalias(pointed(f.Type())).(*types.Named); ok {
+			borrowed(other, all)
+		}
+	}
+	return all
+}
+
+// embedded names the structs that the package's structs embed.
+func embedded(pkg *types.Package) (all []string) {
+	for _, name := range pkg.Scope().Names() {
+		if t, ok := pkg.Scope().Lookup(name).(*types.TypeName); ok && !t.IsAlias() {
+			for f := range embeddedStructs(t.Type()) {
+				all = append(all, name+"."+f.Name())
+			}
+		}
+	}
+	return all
+}
+
+func embeddedStructs(t types.Type) iter.Seq[*types.Var] {
+	return func(yield func(*types.Var) bool) {
+		s, ok := t.Underlying().(*types.Struct)
+		if !ok {
+			return
+		}
+		for f := range s.Fields() {
+			if _, isStruct := pointed(f.Type()).Underlying().(*types.Struct); f.Embedded() && isStruct && !yield(f) {
+				return
+			}
+		}
+	}
+}
+
+func pointed(t types.Type) types.Type {
+	if p, ok := types.Unalias(t).(*types.Pointer); ok {
+		return p.Elem()
+	}
+	return t
 }
 
 // usesBetween returns the used names, by the file that uses and the file that declares them.

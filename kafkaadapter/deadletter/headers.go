@@ -47,29 +47,29 @@ func (l *letter) record(more Headers) *kgo.Record {
 func (l *letter) ownHeaders() []kgo.RecordHeader {
 	h := make(headerList, 0, 20)
 	h.text(dltVersion, dltVersion2)
-	h.text(dltTopic, l.Origin.Topic)
-	h.number(dltPartition, int64(l.Origin.Partition))
-	h.number(dltOffset, l.Origin.Offset)
+	h.text(dltTopic, l.Sealed.Origin.Topic)
+	h.number(dltPartition, int64(l.Sealed.Origin.Partition))
+	h.number(dltOffset, l.Sealed.Origin.Offset)
 	h.number(dltTimestamp, l.Stamp.Millis)
 	h.text(dltTimestampType, l.Stamp.Type.String())
-	h.text(dltGroup, url.PathEscape(l.Group))
-	h.text(dltScope, url.PathEscape(l.Scope))
+	h.text(dltGroup, url.PathEscape(l.Sealed.Group))
+	h.text(dltScope, url.PathEscape(l.Sealed.Scope))
 	h.text(dltReason, string(l.Reason))
 	h.text(dltErrorType, l.ErrorType)
 	h.text(dltError, l.Error)
 	h.number(dltAttempts, int64(l.Attempts))
-	if len(l.Event.ID) > 0 {
-		h.text(dltEventID, url.PathEscape(string(l.Event.ID)))
-		h.text(dltEventTime, l.Event.Time.UTC().Format(time.RFC3339Nano))
-		h.text(dltIDRule, l.Event.IDRule.String())
-		h.text(dltTimeRule, l.Event.TimeRule.String())
-		if l.Claimed {
-			h.text(dltGeneration, strconv.FormatUint(l.Generation, 10))
+	if len(l.Sealed.Event.ID) > 0 {
+		h.text(dltEventID, url.PathEscape(string(l.Sealed.Event.ID)))
+		h.text(dltEventTime, l.Sealed.Event.Time.UTC().Format(time.RFC3339Nano))
+		h.text(dltIDRule, l.Sealed.Event.IDRule.String())
+		h.text(dltTimeRule, l.Sealed.Event.TimeRule.String())
+		if l.Sealed.Claimed {
+			h.text(dltGeneration, strconv.FormatUint(l.Sealed.Generation, 10))
 		}
 		h.text(dltSeal, hex.EncodeToString(l.Seal))
 	}
-	h.text(dltStore, uuid.UUID(l.Store).String())
-	h.text(dltIncarnation, strconv.FormatUint(l.Incarnation, 10))
+	h.text(dltStore, uuid.UUID(l.Sealed.Store).String())
+	h.text(dltIncarnation, strconv.FormatUint(l.Sealed.Incarnation, 10))
 	return append(h, l.Omitted...)
 }
 
@@ -77,12 +77,12 @@ func (l *letter) ownHeaders() []kgo.RecordHeader {
 // endian, an int or a long.
 func (l *letter) springHeaders() []kgo.RecordHeader {
 	var h headerList
-	h.text("kafka_dlt-original-topic", l.Origin.Topic)
-	h.bytes("kafka_dlt-original-partition", binary.BigEndian.AppendUint32(nil, uint32(l.Origin.Partition)))
-	h.bytes("kafka_dlt-original-offset", binary.BigEndian.AppendUint64(nil, uint64(l.Origin.Offset)))
+	h.text("kafka_dlt-original-topic", l.Sealed.Origin.Topic)
+	h.bytes("kafka_dlt-original-partition", binary.BigEndian.AppendUint32(nil, uint32(l.Sealed.Origin.Partition)))
+	h.bytes("kafka_dlt-original-offset", binary.BigEndian.AppendUint64(nil, uint64(l.Sealed.Origin.Offset)))
 	h.bytes("kafka_dlt-original-timestamp", binary.BigEndian.AppendUint64(nil, uint64(l.Stamp.Millis)))
 	h.text("kafka_dlt-original-timestamp-type", l.Stamp.Type.String())
-	h.text("kafka_dlt-original-consumer-group", l.Group)
+	h.text("kafka_dlt-original-consumer-group", l.Sealed.Group)
 	h.text("kafka_dlt-exception-fqcn", l.exceptionType())
 	h.text("kafka_dlt-exception-message", l.exceptionText())
 	h.text("kafka_dlt-exception-stacktrace", l.stacktrace())
@@ -94,11 +94,11 @@ func (l *letter) springHeaders() []kgo.RecordHeader {
 func (l *letter) connectHeaders() []kgo.RecordHeader {
 	const prefix = "__connect.errors."
 	var h headerList
-	h.text(prefix+"topic", l.Origin.Topic)
-	h.number(prefix+"partition", int64(l.Origin.Partition))
-	h.number(prefix+"offset", l.Origin.Offset)
-	h.text(prefix+"connector.name", l.Group)
-	h.number(prefix+"task.id", int64(l.Origin.Partition))
+	h.text(prefix+"topic", l.Sealed.Origin.Topic)
+	h.number(prefix+"partition", int64(l.Sealed.Origin.Partition))
+	h.number(prefix+"offset", l.Sealed.Origin.Offset)
+	h.text(prefix+"connector.name", l.Sealed.Group)
+	h.number(prefix+"task.id", int64(l.Sealed.Origin.Partition))
 	h.text(prefix+"stage", "TASK_PUT")
 	h.text(prefix+"class.name", "github.com/hapax-dev/hapax/kafkaadapter.Consumer")
 	h.text(prefix+"exception.class.name", l.exceptionType())

@@ -102,7 +102,7 @@ func (i *Issuer) letter(r *kgo.Record, from *Replay, f Failure) *letter {
 		Stamp: stampOf(r),
 		Key:   r.Key, Value: r.Value, Headers: withoutOurs(r.Headers),
 		Reason: f.Reason, Attempts: f.Attempts,
-		sealed: sealed{
+		Sealed: Sealed{
 			Origin: engine.Origin{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset},
 			Store:  i.Store, Incarnation: i.Incarnation, Group: i.Group, Scope: i.Scope,
 			Event: event, Claimed: f.Claimed, Generation: f.Generation,
@@ -114,16 +114,16 @@ func (i *Issuer) letter(r *kgo.Record, from *Replay, f Failure) *letter {
 	}
 	switch {
 	case from != nil:
-		l.Origin, l.Stamp = from.Origin, from.stamp
+		l.Sealed.Origin, l.Stamp = from.Sealed.Origin, from.stamp
 		l.Omitted = from.omitted
-		if !f.Claimed && from.Claimed { // its claim is unchanged
-			l.Claimed, l.Generation = true, from.Generation
+		if !f.Claimed && from.Sealed.Claimed { // its claim is unchanged
+			l.Sealed.Claimed, l.Sealed.Generation = true, from.Sealed.Generation
 		}
 	case len(r.Value) == 0: // a letter that was not accepted is incomplete here, too
 		l.Omitted = omittedOf(r)
 	}
-	if len(l.Event.ID) > 0 {
-		l.Seal = i.Secrets.seal(&l.sealed)
+	if len(l.Sealed.Event.ID) > 0 {
+		l.Seal = i.Secrets.seal(&l.Sealed)
 	}
 	return l
 }
@@ -148,7 +148,7 @@ func (i *Issuer) Replay(r *kgo.Record, own identify.Identity) (*Replay, Refusal)
 		return nil, RefusedHeaders
 	}
 	switch why := i.refuses(&p, r, own); {
-	case why == RefusedEvent && !p.Claimed: // its id was corrected, or it is derived: nothing is reopened
+	case why == RefusedEvent && !p.Sealed.Claimed: // its id was corrected, or it is derived: nothing is reopened
 		return nil, ""
 	case why != "":
 		return nil, why
@@ -161,23 +161,23 @@ func (i *Issuer) Replay(r *kgo.Record, own identify.Identity) (*Replay, Refusal)
 func (i *Issuer) TopicOf(r *kgo.Record) string {
 	if slices.Contains(i.Options.RetryTopics, r.Topic) {
 		if p, _ := i.Replay(r, identify.Identity{}); p != nil {
-			return p.Origin.Topic
+			return p.Sealed.Origin.Topic
 		}
 	}
 	return r.Topic
 }
 
 func (i *Issuer) refuses(p *Replay, r *kgo.Record, own identify.Identity) Refusal {
-	isOwn := p.Incarnation == i.Incarnation || i.Options.RestoredStore && p.Incarnation < i.Incarnation
-	isHere := r.Topic == p.Origin.Topic || slices.Contains(i.Options.RetryTopics, r.Topic) && slices.Contains(i.Topics, p.Origin.Topic)
+	isOwn := p.Sealed.Incarnation == i.Incarnation || i.Options.RestoredStore && p.Sealed.Incarnation < i.Incarnation
+	isHere := r.Topic == p.Sealed.Origin.Topic || slices.Contains(i.Options.RetryTopics, r.Topic) && slices.Contains(i.Topics, p.Sealed.Origin.Topic)
 	switch {
-	case p.Store != i.Store || !isOwn:
+	case p.Sealed.Store != i.Store || !isOwn:
 		return RefusedStore
-	case !i.Secrets.accept(&p.sealed, p.seal):
+	case !i.Secrets.accept(&p.Sealed, p.seal):
 		return RefusedSeal
 	case !isHere:
 		return RefusedTopic
-	case own.IDRule != 0 && own.IDRule != identify.IDPosition && !isTextOf(own.ID, p.Event.ID):
+	case own.IDRule != 0 && own.IDRule != identify.IDPosition && !isTextOf(own.ID, p.Sealed.Event.ID):
 		return RefusedEvent
 	}
 	return ""

@@ -44,8 +44,8 @@ type letter struct {
 
 	Omitted []kgo.RecordHeader // what was left out of a replay, and is missing in this letter too
 
-	sealed
-	Seal []byte // nil or sealLen bytes, see sealed.seal
+	Sealed Sealed
+	Seal   []byte // nil or sealLen bytes, see Sealed.seal
 }
 
 // usable returns the identity, and false if the engine rejects its id.

@@ -253,8 +253,8 @@ func TestHeadersOfALettersReplayAreReplaced(t *testing.T) {
 			if !ok {
 				t.Fatal("not a replay")
 			}
-			f := aFailure(p.Event)
-			f.Generation = p.Generation + 1
+			f := aFailure(p.Sealed.Event)
+			f.Generation = p.Sealed.Generation + 1
 			dead = anIssuer.letter(again, &p, f).record(names)
 		}
 		want := values(t, first.record(names))
@@ -292,7 +292,7 @@ func TestReplayContainsTheDataOfTheLetter(t *testing.T) {
 		if !ok {
 			t.Errorf("%s: not a replay", name)
 		}
-		want := Replay{stamp: stampOf(r), sealed: l.sealed, seal: l.Seal}
+		want := Replay{stamp: stampOf(r), Sealed: l.Sealed, seal: l.Seal}
 		if !reflect.DeepEqual(p, want) {
 			t.Errorf("%s: %+v, want %+v", name, p, want)
 		}
@@ -446,7 +446,7 @@ func TestLetterThatWasNeverClaimed(t *testing.T) {
 		}
 		back := sentBack(dead)
 		p, why := anIssuer.Replay(back, identified(t, back))
-		if p == nil || p.Claimed || p.Origin.Offset != 4711 {
+		if p == nil || p.Sealed.Claimed || p.Sealed.Origin.Offset != 4711 {
 			t.Errorf("%+v, %q", p, why)
 		}
 	}
@@ -466,7 +466,7 @@ func TestReplayOfAPositionWithoutAnIDOfItsOwnReopens(t *testing.T) {
 }
 
 func TestSealsOfDifferentClaimsDiffer(t *testing.T) {
-	base := sealed{Group: "a", Scope: "bc", Generation: 1, Event: identify.Identity{ID: []byte("x"), Time: aTime, IDRule: identify.IDHeader, TimeRule: identify.TimeRecord}}
+	base := Sealed{Group: "a", Scope: "bc", Generation: 1, Event: identify.Identity{ID: []byte("x"), Time: aTime, IDRule: identify.IDHeader, TimeRule: identify.TimeRecord}}
 	moved := base
 	moved.Group, moved.Scope = "ab", "c"
 	if bytes.Equal(base.seal(aSecret), moved.seal(aSecret)) {
@@ -476,7 +476,7 @@ func TestSealsOfDifferentClaimsDiffer(t *testing.T) {
 		t.Errorf("sealed without a secret: %x", l.Seal)
 	}
 	base.Origin.Topic = "orders"
-	p := Replay{sealed: base, seal: base.seal(nil)}
+	p := Replay{Sealed: base, seal: base.seal(nil)}
 	open := Issuer{Group: "a", Scope: "bc"}
 	if why := open.refuses(&p, aRecord(), base.Event); why != RefusedSeal {
 		t.Errorf("a seal made without a secret is refused with %q", why)
@@ -509,21 +509,21 @@ func FuzzReplay(f *testing.F) {
 	add(aRecord())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := aRecord()
-		for d := newDecoder(b); len(d.Rest) > 0 && !d.Bad; {
-			r.Headers = append(r.Headers, kgo.RecordHeader{Key: d.text(), Value: d.Bytes()})
+		for d := newDecoder(b); len(d.Decoder.Rest) > 0 && !d.Decoder.Bad; {
+			r.Headers = append(r.Headers, kgo.RecordHeader{Key: d.text(), Value: d.Decoder.Bytes()})
 		}
 		p, ok := replayOf(r)
 		if !ok {
 			return
 		}
 		issuer := func(secret []byte) *Issuer {
-			return &Issuer{Group: p.Group, Scope: p.Scope, Store: p.Store, Incarnation: p.Incarnation, Secrets: Secrets{current: secret}}
+			return &Issuer{Group: p.Sealed.Group, Scope: p.Sealed.Scope, Store: p.Sealed.Store, Incarnation: p.Sealed.Incarnation, Secrets: Secrets{current: secret}}
 		}
-		r.Topic = p.Origin.Topic
+		r.Topic = p.Sealed.Origin.Topic
 		if why := issuer([]byte("another secret than that of the seal")).refuses(&p, r, identify.Identity{}); why != RefusedSeal {
 			t.Fatalf("%+v: %q", p, why)
 		}
-		q, ok := replayOf(issuer(aSecret).Letter(r, &p, Failure{Event: p.Event, Claimed: p.Claimed, Generation: p.Generation}, Neutral))
+		q, ok := replayOf(issuer(aSecret).Letter(r, &p, Failure{Event: p.Sealed.Event, Claimed: p.Sealed.Claimed, Generation: p.Sealed.Generation}, Neutral))
 		if q.seal = p.seal; !ok || !reflect.DeepEqual(p, q) {
 			t.Fatalf("%+v, then %+v, %v", p, q, ok)
 		}

@@ -122,11 +122,11 @@ func parseLetters(b []byte) ([]*kgo.Record, error) {
 	var letters []*kgo.Record
 	n := d.count(3)
 	for range n {
-		letters = append(letters, &kgo.Record{Key: d.Optional(), Value: d.Optional(), Headers: d.headers()})
+		letters = append(letters, &kgo.Record{Key: d.Decoder.Optional(), Value: d.Decoder.Optional(), Headers: d.headers()})
 	}
-	d.Bad = d.Bad || n == 0
-	if d.Bad || len(d.Rest) > 0 {
-		return nil, fmt.Errorf("%w: %d bytes are damaged near byte %d", ErrStored, len(b), len(b)-len(d.Rest))
+	d.Decoder.Bad = d.Decoder.Bad || n == 0
+	if d.Decoder.Bad || len(d.Decoder.Rest) > 0 {
+		return nil, fmt.Errorf("%w: %d bytes are damaged near byte %d", ErrStored, len(b), len(b)-len(d.Decoder.Rest))
 	}
 	return letters, nil
 }

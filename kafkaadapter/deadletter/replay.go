@@ -40,9 +40,9 @@ import (
 // accepted. Its replay is judged by its own id too: an event with an id is found under that id, and
 // an event that was identified by its position is a new record.
 type Replay struct {
-	sealed
-	stamp stamp
-	seal  []byte
+	Sealed Sealed
+	stamp  stamp
+	seal   []byte
 
 	omitted []kgo.RecordHeader
 }
@@ -57,7 +57,7 @@ func replayOf(r *kgo.Record) (Replay, bool) {
 	h.bad = string(h.value(dltVersion)) != dltVersion2
 	p := Replay{
 		stamp: stamp{Millis: h.number(dltTimestamp, 64), Type: named(&h, dltTimestampType, stampTypes[:])},
-		sealed: sealed{
+		Sealed: Sealed{
 			Origin: engine.Origin{
 				Topic:     string(h.value(dltTopic)),
 				Partition: int32(h.number(dltPartition, 32)),
@@ -71,13 +71,13 @@ func replayOf(r *kgo.Record) (Replay, bool) {
 			Claimed:     identify.LastHeader(r.Headers, dltGeneration) != nil,
 		},
 	}
-	if p.Claimed {
-		p.Generation = h.unsigned(dltGeneration)
+	if p.Sealed.Claimed {
+		p.Sealed.Generation = h.unsigned(dltGeneration)
 	}
 	p.omitted = omittedOf(r)
 	// any other form matches no seal
 	p.seal, _ = hex.DecodeString(string(identify.LastHeader(r.Headers, dltSeal)))
-	if h.bad || p.Origin.Partition < 0 || p.Origin.Offset < 0 {
+	if h.bad || p.Sealed.Origin.Partition < 0 || p.Sealed.Origin.Offset < 0 {
 		return Replay{}, false
 	}
 	return p, true

@@ -25,7 +25,7 @@ func judge(t *testing.T, eng *engine.Engine, o identify.Rules, r *kgo.Record, bu
 	event := own
 	from, _ := anIssuer.Replay(r, own)
 	if from != nil {
-		event = from.Event
+		event = from.Sealed.Event
 	} else if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func judge(t *testing.T, eng *engine.Engine, o identify.Rules, r *kgo.Record, bu
 		var res engine.Result
 		var err error
 		if from != nil {
-			res, err = tx.TryReclaim(ev, from.Generation)
+			res, err = tx.TryReclaim(ev, from.Sealed.Generation)
 		} else {
 			res, err = tx.TryClaim(ev)
 		}

@@ -9,9 +9,9 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// A sealed is the part of a dead letter that its seal authenticates: where it came from, and the data
+// A Sealed is the part of a dead letter that its seal authenticates: where it came from, and the data
 // by which a replay finds the claim that it reopens.
-type sealed struct {
+type Sealed struct {
 	Origin      engine.Origin // the record's original position
 	Store       [16]byte      // the store that issued the letter
 	Incarnation uint64
@@ -27,13 +27,13 @@ const sealLen = 16
 // seal authenticates s with a secret that never leaves the store: HMAC-SHA256 (RFC 2104), the first
 // sealLen bytes. It does not cover the record's key, value and other headers, so that an operator
 // may correct a payload before replaying it.
-func (s *sealed) seal(secret []byte) []byte {
+func (s *Sealed) seal(secret []byte) []byte {
 	mac := hmac.New(sha256.New, secret)
 	mac.Write(appendSealed([]byte("hapax dead letter 2\x00"), s))
 	return mac.Sum(nil)[:sealLen]
 }
 
-func appendSealed(dst []byte, s *sealed) []byte {
+func appendSealed(dst []byte, s *Sealed) []byte {
 	dst = appendString(dst, s.Origin.Topic)
 	dst = binary.AppendVarint(dst, int64(s.Origin.Partition))
 	dst = binary.AppendVarint(dst, s.Origin.Offset)

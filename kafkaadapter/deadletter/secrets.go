@@ -51,14 +51,14 @@ func ParseSecrets(b []byte) (Secrets, error) {
 	return Secrets{}, fmt.Errorf("hapax: the secrets for dead letters are stored as %d bytes in an unknown format: use the newer version that wrote them, or, if the application writes keys that begin with kafkaadapter.KeyPrefix, rename those keys", len(b))
 }
 
-func (s Secrets) seal(of *sealed) []byte {
+func (s Secrets) seal(of *Sealed) []byte {
 	if len(s.current) < MinSecretBytes {
 		return nil
 	}
 	return of.seal(s.current)
 }
 
-func (s Secrets) accept(of *sealed, seal []byte) bool {
+func (s Secrets) accept(of *Sealed, seal []byte) bool {
 	for _, secret := range [][]byte{s.current, s.previous} {
 		if len(secret) >= MinSecretBytes && hmac.Equal(seal, of.seal(secret)) {
 			return true

@@ -96,7 +96,7 @@ func stateOf(record []byte) engine.State {
 // readOffsets reads the offsets, which never decrease.
 func (a *audit) readOffsets() error {
 	for p := range a.offsets {
-		o, _, err := a.eng.Offset(context.Background(), a.w.position(p))
+		o, _, err := a.eng.Admin().Offset(context.Background(), a.w.position(p))
 		if err != nil {
 			return err
 		}
@@ -175,7 +175,7 @@ func (a *audit) checkOrigins() error {
 		if left--; left < 0 {
 			break
 		}
-		rec, found, err := a.eng.Lookup(context.Background(), c.bucket.Scope, []byte(id), c.bucket.Week.Start())
+		rec, found, err := a.eng.Admin().Lookup(context.Background(), c.bucket.Scope, []byte(id), c.bucket.Week.Start())
 		if err != nil {
 			return err
 		}

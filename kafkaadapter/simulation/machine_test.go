@@ -245,7 +245,7 @@ func (m *machine) states() string {
 
 func (m *machine) offsets(ctx context.Context) (all [partitions]int64) {
 	for p := range all {
-		o, _, _ := m.eng.Offset(ctx, m.w.position(p)) // for a message only
+		o, _, _ := m.eng.Admin().Offset(ctx, m.w.position(p)) // for a message only
 		all[p] = o.Next
 	}
 	return all
@@ -253,7 +253,7 @@ func (m *machine) offsets(ctx context.Context) (all [partitions]int64) {
 
 func (m *machine) caughtUp(ctx context.Context) bool {
 	for p, end := range m.w.ends() {
-		o, _, err := m.eng.Offset(ctx, m.w.position(p))
+		o, _, err := m.eng.Admin().Offset(ctx, m.w.position(p))
 		if i := m.w.intrusion; err == nil && i != nil && i.partition == p {
 			if i.check(m.w, o.Next); i.seen.Load() {
 				continue
