@@ -25,10 +25,10 @@ import (
 // An adapterConsumer is a typical user of the adapter: an application with an engine, a handler,
 // and telemetry.
 type adapterConsumer struct {
-	*consumer
-	say  *runner.Voice
-	gate *runner.Gate
-	e    *opened
+	order *consumer
+	say   *runner.Voice
+	gate  *runner.Gate
+	e     *opened
 
 	metrics  *prometheus.Registry
 	observer *observer
@@ -39,17 +39,17 @@ type adapterConsumer struct {
 }
 
 func (c *consumer) consumeWithAdapter(say *runner.Voice) error {
-	return (&adapterConsumer{consumer: c, say: say, gate: runner.NewGate(c.Gate, say), metrics: prometheus.NewRegistry()}).consume()
+	return (&adapterConsumer{order: c, say: say, gate: runner.NewGate(c.Gate, say), metrics: prometheus.NewRegistry()}).consume()
 }
 
 func (c *adapterConsumer) consume() (err error) {
 	if c.observer, err = newObserver(c.metrics); err != nil {
 		return err
 	}
-	if c.e, err = c.openStore(c.observer); err != nil {
+	if c.e, err = c.order.openStore(c.observer); err != nil {
 		return err
 	}
-	defer c.observer.Watch(c.e)()
+	defer c.observer.watch(c.e.Engine)()
 	claims, err := c.claims()
 	if err != nil {
 		return err
@@ -74,14 +74,15 @@ func (c *adapterConsumer) consume() (err error) {
 // An observer is the telemetry of a service, with a tracer that records nothing; it counts
 // conflicts.
 type observer struct {
-	*telemetry.Observer
+	engine.Observer
+	watch     func(e *engine.Engine) (stop func())
 	conflicts atomic.Uint64
 }
 
 func newObserver(r prometheus.Registerer) (*observer, error) {
 	none := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
 	o, err := telemetry.New(telemetry.Options{Registerer: r, TracerProvider: func() trace.TracerProvider { return none }})
-	return &observer{Observer: o}, err
+	return &observer{Observer: o, watch: func(e *engine.Engine) func() { return o.Watch(e) }}, err
 }
 
 // Updating implements engine.Observer.
@@ -112,23 +113,23 @@ func (c *adapterConsumer) claims() (claims uint64, err error) {
 }
 
 func (c *adapterConsumer) mode() kafkaadapter.Mode {
-	if c.Kind == adapterOwn {
+	if c.order.Kind == adapterOwn {
 		return kafkaadapter.AtMostOnce{Handle: c.handleOwn}
 	}
 	m := kafkaadapter.Transactional{Handle: c.handleWork, MaxAttempts: mostAttempts}
-	if c.Workload.decodes() {
+	if c.order.Workload.decodes() {
 		m.Decode = func(_ context.Context, rec *kgo.Record) (any, error) { return decodePayment(rec) }
 	}
 	return m
 }
 
 func (c *adapterConsumer) options() kafkaadapter.Options {
-	o := consumerOptions(c.Seeds, c.Group, kafkaadapter.Route{
-		Topics: []string{c.Topic}, Mode: c.mode(), DeadLetters: &deadletter.Options{}, Scope: traffic.DefaultScope,
+	o := consumerOptions(c.order.Seeds, c.order.Group, kafkaadapter.Route{
+		Topics: []string{c.order.Topic}, Mode: c.mode(), DeadLetters: &deadletter.Options{}, Scope: traffic.DefaultScope,
 		TooOld: kafkaadapter.DeadLetter, TooNew: kafkaadapter.DeadLetter,
 	})
 	o.Client = append(o.Client, kgo.WithHooks(&c.first))
-	o.Batching.MaxBatch = c.Batch
+	o.Batching.MaxBatch = c.order.Batch
 	o.Telemetry.Registerer = keeping{c.metrics}
 	o.Hooks.OnStop = func(stopped *kafkaadapter.StopError) { c.giveUp(stopped) }
 	return o
@@ -143,7 +144,7 @@ func (c *adapterConsumer) giveUp(err error) {
 // number returns which event a handler was given. A retry would not help: the record of another
 // program would remain one.
 func (c *adapterConsumer) number(rec *kafkaadapter.Record) uint64 {
-	number, err := traffic.NumberOf(rec.Record, c.Limit)
+	number, err := traffic.NumberOf(rec.Record, c.order.Limit)
 	if err == nil && rec.Verdict != engine.Claimed {
 		err = fmt.Errorf("the event of offset %d of partition %d is %v, and was handled", rec.Offset, rec.Partition, rec.Verdict)
 	}
@@ -156,12 +157,12 @@ func (c *adapterConsumer) number(rec *kafkaadapter.Record) uint64 {
 // handleOwn reports its start and its return.
 func (c *adapterConsumer) handleOwn(_ context.Context, rec *kafkaadapter.Record) error {
 	c.calls.Add(1)
-	if c.Measure {
-		return c.Workload.handle(nil, rec)
+	if c.order.Measure {
+		return c.order.Workload.handle(nil, rec)
 	}
 	c.say.Line("handling", c.number(rec))
 	c.gate.Pass(1)
-	if err := c.Workload.handle(nil, rec); err != nil {
+	if err := c.order.Workload.handle(nil, rec); err != nil {
 		return err
 	}
 	c.say.Line("returned", nil)
@@ -171,12 +172,12 @@ func (c *adapterConsumer) handleOwn(_ context.Context, rec *kafkaadapter.Record)
 // handleWork does the work of the event, and counts it, in the transaction that claims it.
 func (c *adapterConsumer) handleWork(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {
 	c.calls.Add(1)
-	if c.Measure {
-		return c.Workload.handle(tx, rec)
+	if c.order.Measure {
+		return c.order.Workload.handle(tx, rec)
 	}
 	err := addToState(tx, rec.Partition, c.number(rec))
 	if err == nil {
-		err = c.Workload.handle(tx, rec)
+		err = c.order.Workload.handle(tx, rec)
 	}
 	c.gate.Pass(1)
 	return err
@@ -190,13 +191,13 @@ func (c *adapterConsumer) watch(ctx context.Context, stop context.CancelCauseFun
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	from := 0
-	if c.Workload.Slow > 0 {
+	if c.order.Workload.Slow > 0 {
 		from = 1
 	}
 	for ticks := 0; ; ticks++ {
 		<-tick.C
 		next, err := c.positions(ctx)
-		at, end := sum(next[from:]), sum(c.Ends[from:])
+		at, end := sum(next[from:]), sum(c.order.Ends[from:])
 		switch {
 		case err != nil:
 			stop(err)
@@ -208,9 +209,9 @@ func (c *adapterConsumer) watch(ctx context.Context, stop context.CancelCauseFun
 			stop(errAtEnd)
 			return
 		case c.measured.Spread == 0 && at >= end/2:
-			c.measured.Spread = spread(next[from:], c.Ends[from:])
+			c.measured.Spread = spread(next[from:], c.order.Ends[from:])
 		}
-		if !c.Measure || ticks%20 == 19 {
+		if !c.order.Measure || ticks%20 == 19 {
 			c.tell(at)
 		}
 	}
@@ -219,7 +220,7 @@ func (c *adapterConsumer) watch(ctx context.Context, stop context.CancelCauseFun
 // allBegun reports whether the handlers of all claims have begun. In mode own the offset commits
 // before them, and an orderly end withdraws the claims that wait for theirs.
 func (c *adapterConsumer) allBegun() bool {
-	if c.Kind != adapterOwn || c.Workload.Slow > 0 { // the slow partition is left unfinished
+	if c.order.Kind != adapterOwn || c.order.Workload.Slow > 0 { // the slow partition is left unfinished
 		return true
 	}
 	claims, err := c.claims() // those of every earlier offset, unlike Stats
@@ -229,7 +230,7 @@ func (c *adapterConsumer) allBegun() bool {
 // tell reports the consumer's progress: by the offset if its handler passes no gate.
 func (c *adapterConsumer) tell(at uint64) {
 	now := progress{at, c.calls.Load(), c.observer.conflicts.Load()}
-	if !c.Measure {
+	if !c.order.Measure {
 		now.At = c.gate.Passed()
 	}
 	c.say.Line("at", now)
@@ -237,9 +238,9 @@ func (c *adapterConsumer) tell(at uint64) {
 
 // positions returns the next offsets in the store, by partition.
 func (c *adapterConsumer) positions(ctx context.Context) ([]int64, error) {
-	next := make([]int64, len(c.Ends))
+	next := make([]int64, len(c.order.Ends))
 	for p := range next {
-		o, _, err := c.e.Admin().Offset(ctx, engine.Position{Group: c.Group, Topic: c.Topic, Partition: int32(p)})
+		o, _, err := c.e.Engine.Admin().Offset(ctx, engine.Position{Group: c.order.Group, Topic: c.order.Topic, Partition: int32(p)})
 		if err != nil {
 			return next, err
 		}
@@ -264,8 +265,8 @@ func spread(next, ends []int64) float64 {
 // finish reports the measurement: events by the adapter's count of those that it has handled and
 // committed.
 func (c *adapterConsumer) finish() (err error) {
-	c.tell(sum(c.Ends))
-	if c.Measure {
+	c.tell(sum(c.order.Ends))
+	if c.order.Measure {
 		m := &c.measured
 		if m.Claims, err = c.claims(); err != nil {
 			return err
@@ -282,5 +283,5 @@ func (c *adapterConsumer) finish() (err error) {
 		}
 		c.say.Line("measured", m)
 	}
-	return c.e.Close()
+	return c.e.Engine.Close()
 }

@@ -149,7 +149,7 @@ const maxCacheMiB = 1 << 20
 // claiming is a run of Claims.
 type claiming struct {
 	ClaimsOptions
-	*judged
+	judged *judged
 	ctx    context.Context
 	kind   storeKind
 	source traffic.Source
@@ -167,7 +167,7 @@ type claiming struct {
 
 // A rawFeeding feeds the bare store with one of its settings.
 type rawFeeding struct {
-	timing
+	timing  timing
 	setting string
 	fed     fed // of all rounds
 }
@@ -184,7 +184,7 @@ func (c *claiming) grid() (grid []*rawFeeding) {
 	for _, inFlight := range slices.Compact([]int{1, c.InFlight}) {
 		for _, s := range c.kind.raw {
 			r := &rawFeeding{setting: fmt.Sprintf("%s in-flight=%d", s.name, inFlight)}
-			r.take = func(dir string) (float64, error) {
+			r.timing.take = func(dir string) (float64, error) {
 				f, err := c.feedRaw(dir, s.open, c.Goroutines*inFlight)
 				r.fed.add(f)
 				return f.perS(), err
@@ -208,21 +208,21 @@ func (c *claiming) inRounds(dir string) error {
 			return err
 		}
 		for _, r := range grid {
-			c.report.BaselineGrid = append(c.report.BaselineGrid, SettingRate{r.setting, r.perS[0]})
+			c.report.BaselineGrid = append(c.report.BaselineGrid, SettingRate{r.setting, r.timing.perS[0]})
 		}
-		c.baseline = slices.MaxFunc(grid, func(a, b *rawFeeding) int { return cmp.Compare(a.perS[0], b.perS[0]) })
+		c.baseline = slices.MaxFunc(grid, func(a, b *rawFeeding) int { return cmp.Compare(a.timing.perS[0], b.timing.perS[0]) })
 		c.report.BaselineSetting = c.baseline.setting
 		if err := inRounds(c.Rounds-1, dir, &c.baseline.timing, ours); err != nil {
 			return err
 		}
-		for i, perS := range c.baseline.perS {
+		for i, perS := range c.baseline.timing.perS {
 			c.report.Ratios = append(c.report.Ratios, ours.perS[i]/perS)
 		}
 	} else if err := inRounds(c.Rounds, dir, ours); err != nil {
 		return err
 	}
-	if c.claimed != c.engine.fresh {
-		return fmt.Errorf("%w: of %d distinct events %d got the verdict claimed: report it with the command line", ErrNotHeld, c.engine.fresh, c.claimed)
+	if c.judged.claimed != c.engine.fresh {
+		return fmt.Errorf("%w: of %d distinct events %d got the verdict claimed: report it with the command line", ErrNotHeld, c.engine.fresh, c.judged.claimed)
 	}
 	return nil
 }
@@ -236,13 +236,13 @@ func (c *claiming) feedEngine(dir string) (perS float64, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	cpu := processTime()
-	f, err := c.all(c.ctx, c.feeding("engine", c.Goroutines, c.InFlight), e)
+	f, err := c.judged.all(c.ctx, c.feeding("engine", c.Goroutines, c.InFlight), e)
 	c.engine.add(f)
 	if err == nil {
 		err = c.takeFigures(e, before)
 	}
 	c.cpu += processTime() - cpu - f.generating
-	if err = errors.Join(err, e.Close()); err != nil {
+	if err = errors.Join(err, e.Engine.Close()); err != nil {
 		return 0, err
 	}
 	disk, err := fileBytes(dir, nil)
@@ -286,14 +286,14 @@ func (c *claiming) takeFigures(e *opened, heapBefore uint64) error {
 	if err := e.comeToRest(c.ctx); err != nil {
 		return err
 	}
-	stats, err := e.Stats()
+	stats, err := e.Engine.Stats()
 	if err != nil {
 		return err
 	}
 	c.negatives += stats.FilterNegatives
 	c.falsePos += stats.FilterFalsePositives
 	c.writtenBytes += stats.Store.WrittenBytes
-	weeks, err := e.Weeks(c.ctx)
+	weeks, err := e.Engine.Weeks(c.ctx)
 	if err != nil {
 		return err
 	}
@@ -313,7 +313,7 @@ func heapBytes() uint64 {
 // finish computes the figures from the sums, also of a run that failed.
 func (c *claiming) finish() {
 	r := c.report
-	r.Claimed, r.Duplicate, r.Rounds = c.claimed, c.duplicate, c.Rounds
+	r.Claimed, r.Duplicate, r.Rounds = c.judged.claimed, c.judged.duplicate, c.Rounds
 	r.Events, r.Seconds, r.ClaimsPerS = c.engine.n, c.engine.took.Seconds(), c.engine.perS()
 	if c.baseline != nil {
 		raw := c.baseline.fed.perS()
@@ -332,11 +332,11 @@ func (c *claiming) finish() {
 	if fresh := float64(c.engine.fresh); fresh > 0 {
 		r.BytesPerClaim = float64(c.diskBytes) / fresh
 		r.ClaimBytesPerClaim = float64(c.claimBytes) / fresh
-		r.WriteAmplification = float64(c.writtenBytes) / float64(max(c.logicalBytes, 1))
+		r.WriteAmplification = float64(c.writtenBytes) / float64(max(c.judged.logicalBytes, 1))
 	}
 	if c.negatives+c.falsePos > 0 {
 		r.FilterFPRate = float64(c.falsePos) / float64(c.negatives+c.falsePos)
 	}
-	micros := func(percentile float64) float64 { return float64(c.calls.ValueAtPercentile(percentile)) / 1e3 }
+	micros := func(percentile float64) float64 { return float64(c.judged.calls.ValueAtPercentile(percentile)) / 1e3 }
 	r.P50, r.P99, r.P999 = micros(50), micros(99), micros(99.9)
 }

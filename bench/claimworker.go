@@ -78,7 +78,7 @@ func (w *claimWorker) Do(say *runner.Voice) (err error) {
 func (w *claimWorker) consume(p int) error {
 	at, end := w.From[p], w.deal.Ends
 	if w.Mode == Work {
-		o, _, err := w.e.Admin().Offset(context.Background(), killPosition(p))
+		o, _, err := w.e.Engine.Admin().Offset(context.Background(), killPosition(p))
 		if err != nil {
 			return err
 		}
@@ -149,10 +149,10 @@ func (w *claimWorker) ack(p int, at uint64, results []engine.Result) {
 
 func (w *claimWorker) sendOwn(events []engine.Event) ([]engine.Result, error) {
 	if len(events) == 1 {
-		res, err := w.e.TryClaim(context.Background(), events[0])
+		res, err := w.e.Engine.TryClaim(context.Background(), events[0])
 		return []engine.Result{res}, errors.Join(err, decided([]engine.Result{res}))
 	}
-	results, err := w.e.TryClaimBatch(context.Background(), events)
+	results, err := w.e.Engine.TryClaimBatch(context.Background(), events)
 	return results, errors.Join(err, decided(results))
 }
 
@@ -168,13 +168,13 @@ func (w *claimWorker) sendWork(p int, at uint64, numbers []uint64, events []engi
 			return nil, err
 		}
 		w.invite()
-		return results, w.e.Update(context.Background(), func(tx *engine.Tx) error {
+		return results, w.e.Engine.Update(context.Background(), func(tx *engine.Tx) error {
 			return w.record(tx, p, at, numbers, results)
 		}, engine.Retries(maxAttempts))
 	}
 	results := make([]engine.Result, len(events))
 	for attempt := 0; ; attempt++ {
-		err := w.e.Update(context.Background(), func(tx *engine.Tx) (err error) {
+		err := w.e.Engine.Update(context.Background(), func(tx *engine.Tx) (err error) {
 			for i := range events {
 				if results[i], err = tx.TryClaim(events[i]); err != nil {
 					return err
@@ -227,7 +227,7 @@ func decided(results []engine.Result) error {
 
 // claimAgain claims an event a second time, as if it had never been claimed.
 func (w *claimWorker) claimAgain(p int, at uint64, ev engine.Event) error {
-	if _, err := w.e.Admin().Forget(context.Background(), ev.Scope, ev.ID, ev.Time); err != nil {
+	if _, err := w.e.Engine.Admin().Forget(context.Background(), ev.Scope, ev.ID, ev.Time); err != nil {
 		return err
 	}
 	again, err := w.sendOwn([]engine.Event{ev})

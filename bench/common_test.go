@@ -53,13 +53,13 @@ func TestSlowSyncDelaysAClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	if _, err := e.TryClaim(t.Context(), engine.Event{Scope: "s", ID: []byte("1"), Time: start, Origin: engine.Origin{Topic: "t"}}); err != nil {
+	if _, err := e.Engine.TryClaim(t.Context(), engine.Event{Scope: "s", ID: []byte("1"), Time: start, Origin: engine.Origin{Topic: "t"}}); err != nil {
 		t.Error(err)
 	}
 	if took := time.Since(start); took < slow {
 		t.Errorf("a claim took %v, and each sync %v more", took, slow)
 	}
-	if err := e.Close(); err != nil {
+	if err := e.Engine.Close(); err != nil {
 		t.Error(err)
 	}
 }

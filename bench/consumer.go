@@ -102,7 +102,7 @@ func (c *consumer) claimAlone(say *runner.Voice) error {
 		return err
 	}
 	say.Line("measured", measurement{Seconds: f.took.Seconds(), Handled: j.claimed, Claims: j.claimed})
-	return e.Close()
+	return e.Engine.Close()
 }
 
 // A progress is how far a consumer has come, and the work of one process of a consumer through the
@@ -274,7 +274,7 @@ func (c *consuming) checkState(ctx context.Context) (err error) {
 		return err
 	}
 	err = l.check(ctx, e)
-	if cerr := e.Close(); err == nil {
+	if cerr := e.Engine.Close(); err == nil {
 		err = cerr
 	}
 	return err

@@ -132,9 +132,9 @@ func (d *dropping) fill() error {
 		if j.claimed == 0 {
 			_, err = j.all(d.ctx, o, e)
 		} else {
-			_, err = e.TryClaim(d.ctx, d.during(j.claimed, 1<<40)) // a batch, so that closing makes a snapshot
+			_, err = e.Engine.TryClaim(d.ctx, d.during(j.claimed, 1<<40)) // a batch, so that closing makes a snapshot
 		}
-		if err = errors.Join(err, e.Close()); err != nil {
+		if err = errors.Join(err, e.Engine.Close()); err != nil {
 			return err
 		}
 	}
@@ -157,7 +157,7 @@ func (d *dropping) measure() (err error) {
 	if d.e, err = openEngine(d.Store, d.dir, tuning{}, d.source.Options()); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.e.Close()) }()
+	defer func() { err = errors.Join(err, d.e.Engine.Close()) }()
 	if err := d.before(); err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (d *dropping) before() (err error) {
 	if err := d.e.comeToRest(d.ctx); err != nil {
 		return err
 	}
-	if d.weeks, err = d.e.Weeks(d.ctx); err != nil {
+	if d.weeks, err = d.e.Engine.Weeks(d.ctx); err != nil {
 		return err
 	}
 	if len(d.weeks) != d.Weeks {
@@ -201,13 +201,13 @@ func (d *dropping) before() (err error) {
 // is freed.
 func (d *dropping) dropAndWatch() error {
 	start := time.Now()
-	r, err := d.e.Retention().DropWeek(d.ctx, d.weeks[0].Week)
+	r, err := d.e.Engine.Retention().DropWeek(d.ctx, d.weeks[0].Week)
 	if err != nil {
 		return err
 	}
 	d.report.DropMS, d.report.Buckets = millis(time.Since(start)), r.Buckets
 	reclaimed := make(chan error, 1)
-	go func() { reclaimed <- d.e.Retention().Reclaimed(d.ctx) }()
+	go func() { reclaimed <- d.e.Engine.Retention().Reclaimed(d.ctx) }()
 	for ended := false; !ended; {
 		d.Progress.tell("reclaim", 0, 0)
 		select {
@@ -271,7 +271,7 @@ func (d *dropping) late() error {
 		}
 	}
 	for _, ev := range asked {
-		res, err := d.e.TryClaim(d.ctx, ev)
+		res, err := d.e.Engine.TryClaim(d.ctx, ev)
 		if err != nil {
 			return err
 		}
@@ -320,7 +320,7 @@ func (d *dropping) underLoad(do func() error) (claims uint64, longest time.Durat
 		for ctx.Err() == nil {
 			ev := d.during(0, d.loaded.Add(1))
 			start := time.Now()
-			res, err := d.e.TryClaim(context.WithoutCancel(ctx), ev)
+			res, err := d.e.Engine.TryClaim(context.WithoutCancel(ctx), ev)
 			stalls[g] = max(stalls[g], time.Since(start))
 			if err == nil && res.Verdict != engine.Claimed {
 				err = fmt.Errorf("a new event got the verdict %v during the drop", res.Verdict)

@@ -165,9 +165,9 @@ func (j *judged) all(ctx context.Context, o *feeding, e *opened) (fed, error) {
 		return events, nil
 	}, func(events []engine.Event) func() error {
 		start := time.Now()
-		wait := func(ctx context.Context) ([]engine.Result, error) { return e.TryClaimBatch(ctx, events) }
+		wait := func(ctx context.Context) ([]engine.Result, error) { return e.Engine.TryClaimBatch(ctx, events) }
 		if o.inFlight > 1 {
-			wait = e.StartClaimBatch(ctx, events).Wait
+			wait = e.Engine.StartClaimBatch(ctx, events).Wait
 		}
 		return func() error { return j.batch(ctx, start, wait) }
 	})

@@ -258,58 +258,52 @@ const rateRounds = 3
 
 // rates measures the rates: the median of each over the rounds.
 func (k *kafkaRun) rates(ctx context.Context) error {
-	all, others := sum(k.topic.Ends), sum(k.topic.Ends[1:])
-	timed := func(records uint64, m func(dir string) (measurement, error), right func(m measurement) error) *timing {
-		return &timing{take: func(dir string) (float64, error) {
-			m, err := m(dir)
-			if err == nil {
-				err = right(m)
-			}
-			return float64(records) / m.Seconds, err
-		}}
-	}
-	raw := timed(all, func(dir string) (measurement, error) { return k.timed(ctx, rawLoop, dir) }, func(m measurement) error {
-		if m.Handled == all {
-			return nil
+	r, all, others, distinct := k.report, sum(k.topic.Ends), sum(k.topic.Ends[1:]), k.topic.Distinct
+	kind := consumerKind(k.Mode)
+	once := func(c *consuming) error {
+		if m := &c.measured; m.Handled != distinct || m.Claims != distinct {
+			return fmt.Errorf("%w: of %d distinct events %d were handled and %d are claimed: report it with the command line", ErrNotHeld, distinct, m.Handled, m.Claims)
 		}
-		return fmt.Errorf("a plain loop has read %d of %d records: give brokers that keep them all", m.Handled, all)
+		return nil
+	}
+	raw := k.rate(ctx, all, k.measured(rawLoop, ""), func(c *consuming) error {
+		if c.measured.Handled != all {
+			return fmt.Errorf("a plain loop has read %d of %d records: give brokers that keep them all", c.measured.Handled, all)
+		}
+		return nil
 	})
-	once := func(m measurement) error {
-		if m.Handled == k.topic.Distinct && m.Claims == k.topic.Distinct {
-			return nil
-		}
-		return fmt.Errorf("%w: of %d distinct events %d were handled and %d are claimed: report it with the command line", ErrNotHeld, k.topic.Distinct, m.Handled, m.Claims)
-	}
-	claims := timed(all, func(dir string) (measurement, error) { return k.timed(ctx, engineAlone, dir) }, once)
+	claims := k.rate(ctx, all, k.measured(engineAlone, ""), once)
 	var cpu []float64
-	ours := timed(all, func(dir string) (measurement, error) {
-		m, err := k.timed(ctx, consumerKind(k.Mode), dir)
-		cpu = append(cpu, m.CPUSeconds/float64(all)*1e6)
-		return m, err
+	ours := k.rate(ctx, all, k.measured(kind, ""), func(c *consuming) error {
+		cpu = append(cpu, c.measured.CPUSeconds/float64(all)*1e6)
+		if c.done.Calls >= r.HandlerCalls {
+			r.HandlerCalls, r.Conflicts = c.done.Calls, c.done.Conflicts
+		}
+		if s := c.measured.Spread; s > 0 && (r.PartitionSpread == nil || s > *r.PartitionSpread) {
+			r.PartitionSpread = &s
+		}
+		return once(c)
+	})
+	beside := k.rate(ctx, others, func(dir string) *consuming { // until all partitions but the slow one are at their ends
+		c := k.measured(kind, "-slow")(dir)
+		c.consumer.Workload.Slow = k.Workload.Slow
+		return c
+	}, func(*consuming) error { return nil })
+	slowSync := k.rate(ctx, all, func(dir string) *consuming {
+		c := k.measured(kind, "-slow-sync")(dir)
+		c.consumer.SlowSync = k.SlowSync
+		return c
 	}, once)
 	timings := []*timing{raw, claims, ours}
-	beside := timed(others, func(dir string) (measurement, error) { // until all partitions but the slow one are at their ends
-		c := k.newTimed(consumerKind(k.Mode), dir, "-slow")
-		c.consumer.Workload.Slow = k.Workload.Slow
-		err := c.run(ctx)
-		return c.measured, err
-	}, func(measurement) error { return nil })
 	if k.Workload.Slow > 0 {
 		timings = append(timings, beside)
 	}
-	slowSync := timed(all, func(dir string) (measurement, error) {
-		c := k.newTimed(consumerKind(k.Mode), dir, "-slow-sync")
-		c.consumer.SlowSync = k.SlowSync
-		err := c.run(ctx)
-		return c.measured, err
-	}, once)
 	if k.SlowSync > 0 {
 		timings = append(timings, slowSync)
 	}
 	if err := inRounds(rateRounds, k.dir, timings...); err != nil {
 		return err
 	}
-	r := k.report
 	r.RecordsPerS, r.RawRecordsPerS, r.ClaimsPerS = ours.median(), raw.median(), claims.median()
 	r.Ratio = over(r.RecordsPerS, r.RawRecordsPerS)
 	if each := median(cpu); *each > 0 {
@@ -325,25 +319,23 @@ func (k *kafkaRun) rates(ctx context.Context) error {
 	return nil
 }
 
-// newTimed returns a consumer that is measured, in a group of its own.
-func (k *kafkaRun) newTimed(kind consumerKind, dir, suffix string) *consuming {
-	c := k.newConsumer(kind, dir, kind.name()+"-"+filepath.Base(dir)+suffix)
-	c.way, c.consumer.Measure = uint64(k.N), true
-	return c
+// rate is that of a consumer over some records, if the consumer was right.
+func (k *kafkaRun) rate(ctx context.Context, records uint64, newConsumer func(dir string) *consuming, right func(c *consuming) error) *timing {
+	return &timing{take: func(dir string) (float64, error) {
+		c := newConsumer(dir)
+		err := c.run(ctx)
+		if err == nil {
+			err = right(c)
+		}
+		return float64(records) / c.measured.Seconds, err
+	}}
 }
 
-// timed measures a consumer.
-func (k *kafkaRun) timed(ctx context.Context, kind consumerKind, dir string) (measurement, error) {
-	c := k.newTimed(kind, dir, "")
-	err := c.run(ctx)
-	r := k.report
-	if kind == consumerKind(k.Mode) {
-		if c.done.Calls >= r.HandlerCalls {
-			r.HandlerCalls, r.Conflicts = c.done.Calls, c.done.Conflicts
-		}
-		if s := c.measured.Spread; s > 0 && (r.PartitionSpread == nil || s > *r.PartitionSpread) {
-			r.PartitionSpread = &s
-		}
+// measured returns a func that returns a consumer that is measured, in a group of its own.
+func (k *kafkaRun) measured(kind consumerKind, suffix string) func(dir string) *consuming {
+	return func(dir string) *consuming {
+		c := k.newConsumer(kind, dir, kind.name()+"-"+filepath.Base(dir)+suffix)
+		c.way, c.consumer.Measure = uint64(k.N), true
+		return c
 	}
-	return c.measured, err
 }

@@ -124,12 +124,12 @@ func (k *killing) check(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, e.Close()) }()
+	defer func() { err = errors.Join(err, e.Engine.Close()) }()
 	ends := slices.Clone(run.worker.From)
 	if k.Mode == Work {
 		l.state = &expected{topic: traffic.Topic, group: killGroup, ends: run.worker.From, open: true}
 		for p := range ends {
-			o, _, err := e.Admin().Offset(ctx, killPosition(p))
+			o, _, err := e.Engine.Admin().Offset(ctx, killPosition(p))
 			if err != nil {
 				return err
 			}
@@ -149,7 +149,7 @@ func (k *killing) check(ctx context.Context) (err error) {
 	if r.ClaimedTwice += less(again, l.lost); err != nil { // a lost event is claimed as new
 		return err
 	}
-	report, err := e.Admin().Verify(ctx)
+	report, err := e.Engine.Admin().Verify(ctx)
 	if err == nil && report.Total > 0 {
 		err = fmt.Errorf("%w: %d problems in the store, the first is: %s", ErrNotHeld, report.Total, report.Problems[0])
 	}
@@ -162,7 +162,7 @@ func claimAgain(ctx context.Context, e *opened, deal *traffic.Deal, ends []uint6
 	for p, end := range ends {
 		for at := uint64(0); at < end; at += fillBatch {
 			_, events := deal.Events(p, at, min(fillBatch, end-at))
-			results, err := e.TryClaimBatch(ctx, events)
+			results, err := e.Engine.TryClaimBatch(ctx, events)
 			if err == nil {
 				err = decided(results)
 			}

@@ -108,7 +108,7 @@ func TestWhatIsClaimedAgainWasNotThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.Close()
+	defer e.Engine.Close()
 	deal := log.Deal(2)
 	if n, err := claimAgain(t.Context(), e, &deal, []uint64{3, 2}); n != 1 || err != nil { // 0, 2 and 4; 1 and 3
 		t.Errorf("%d are claimed, %v; want event 2 alone", n, err)

@@ -291,7 +291,7 @@ func (l *layersRun) audit(ctx context.Context, effects [2][]uint64) (err error) 
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, e.Close()) }()
+	defer func() { err = errors.Join(err, e.Engine.Close()) }()
 	rows, err := versions.New(e.Engine, layersTable, versions.Options{})
 	if err != nil {
 		return err

@@ -108,10 +108,10 @@ func plant(t *testing.T, o *consumer, change func(*engine.Tx) error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Update(t.Context(), change); err != nil {
+	if err := e.Engine.Update(t.Context(), change); err != nil {
 		t.Error(err)
 	}
-	if err := e.Close(); err != nil {
+	if err := e.Engine.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -160,7 +160,7 @@ func TestLedgerNoticesWhatIsMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.Close()
+	defer e.Engine.Close()
 	l := ledger{log: log, limit: 14, must: must}
 	if err := l.check(t.Context(), e); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 
 // A plainConsumer is one without the adapter: a loop of the client library that polls.
 type plainConsumer struct {
-	*consumer
+	order  *consumer
 	client *kgo.Client
 	gate   *runner.Gate
 	say    *runner.Voice
@@ -28,7 +28,7 @@ type plainConsumer struct {
 const plainPoll = 1000
 
 func (c *consumer) consumePlain(say *runner.Voice) error {
-	return (&plainConsumer{consumer: c, gate: runner.NewGate(c.Gate, say), say: say, next: make([]int64, len(c.Ends))}).consume()
+	return (&plainConsumer{order: c, gate: runner.NewGate(c.Gate, say), say: say, next: make([]int64, len(c.Ends))}).consume()
 }
 
 func (c *plainConsumer) consume() error {
@@ -42,11 +42,11 @@ func (c *plainConsumer) consume() error {
 		return err
 	}
 	atOnce, read, told := plainPoll, uint64(0), time.Time{}
-	if c.Kind == rawLoop {
+	if c.order.Kind == rawLoop {
 		atOnce = 0 // whatever there is
 	}
 	c.gate.Open(sum(c.next))
-	for all := sum(c.Ends); sum(c.next) < all; {
+	for all := sum(c.order.Ends); sum(c.next) < all; {
 		fetches := c.client.PollRecords(context.Background(), atOnce)
 		if err := fetches.Err(); err != nil {
 			return err
@@ -64,13 +64,13 @@ func (c *plainConsumer) consume() error {
 			c.say.Line("at", progress{At: sum(c.next)})
 		}
 	}
-	if c.Measure {
+	if c.order.Measure {
 		m := first.since()
 		m.Handled = read
 		c.say.Line("measured", m)
 	}
 	if c.e != nil {
-		return c.e.Close()
+		return c.e.Engine.Close()
 	}
 	return nil
 }
@@ -81,13 +81,13 @@ const tellEvery = 100 * time.Millisecond
 func (c *plainConsumer) connect(first *firstFetch) (err error) {
 	joined := make(chan struct{})
 	opts := []kgo.Opt{
-		kgo.SeedBrokers(c.Seeds...), kgo.ConsumerGroup(c.Group), kgo.InstanceID(topics.Instance), kgo.ConsumeTopics(c.Topic),
+		kgo.SeedBrokers(c.order.Seeds...), kgo.ConsumerGroup(c.order.Group), kgo.InstanceID(topics.Instance), kgo.ConsumeTopics(c.order.Topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.WithHooks(first),
 		kgo.AdjustFetchOffsetsFn(func(_ context.Context, committed map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 			select {
 			case <-joined: // it has joined again: next is right
 			default:
-				for p, o := range committed[c.Topic] {
+				for p, o := range committed[c.order.Topic] {
 					c.next[p] = max(o.EpochOffset().Offset, 0)
 				}
 				close(joined)
@@ -95,7 +95,7 @@ func (c *plainConsumer) connect(first *firstFetch) (err error) {
 			return committed, nil
 		}),
 	}
-	if c.Kind != rawLoop { // it commits as the library does by default
+	if c.order.Kind != rawLoop { // it commits as the library does by default
 		opts = append(opts, kgo.DisableAutoCommit())
 	}
 	if c.client, err = kgo.NewClient(opts...); err == nil {
@@ -107,11 +107,11 @@ func (c *plainConsumer) connect(first *firstFetch) (err error) {
 // open opens the resources of a kind of consumer, and returns the function for the records of a
 // poll.
 func (c *plainConsumer) open() (take func([]*kgo.Record) error, err error) {
-	switch c.Kind {
+	switch c.order.Kind {
 	case rawLoop:
 		return func([]*kgo.Record) error { return nil }, nil
 	case offsetFirst:
-		c.e, err = c.openStore(nil)
+		c.e, err = c.order.openStore(nil)
 		return c.commitAndWork, err
 	case memorySet:
 		c.seen = make(map[uint64]bool)
@@ -122,7 +122,7 @@ func (c *plainConsumer) open() (take func([]*kgo.Record) error, err error) {
 // handleAndCommit handles the events that are not in the set, and commits all.
 func (c *plainConsumer) handleAndCommit(recs []*kgo.Record) error {
 	for _, r := range recs {
-		number, err := traffic.NumberOf(r, c.Limit)
+		number, err := traffic.NumberOf(r, c.order.Limit)
 		if err != nil {
 			return err
 		}
@@ -144,9 +144,9 @@ func (c *plainConsumer) commitAndWork(recs []*kgo.Record) error {
 	if err := c.client.CommitRecords(context.Background(), recs...); err != nil {
 		return err
 	}
-	return c.e.Update(context.Background(), func(tx *engine.Tx) error {
+	return c.e.Engine.Update(context.Background(), func(tx *engine.Tx) error {
 		for _, r := range recs {
-			number, err := traffic.NumberOf(r, c.Limit)
+			number, err := traffic.NumberOf(r, c.order.Limit)
 			if err != nil {
 				return err
 			}

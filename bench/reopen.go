@@ -97,9 +97,9 @@ func (r *reopening) reopen(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, e.Close()) }()
+	defer func() { err = errors.Join(err, e.Engine.Close()) }()
 	r.report.OpenMS = millis(time.Since(start))
-	res, err := e.TryClaim(ctx, first)
+	res, err := e.Engine.TryClaim(ctx, first)
 	r.report.FirstVerdictMS = millis(time.Since(start))
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (r *reopening) reopen(ctx context.Context) (err error) {
 	if res.Verdict != engine.Claimed {
 		return fmt.Errorf("%w: an event that was never sent got the verdict %v", ErrNotHeld, res.Verdict)
 	}
-	stats, err := e.Stats()
+	stats, err := e.Engine.Stats()
 	if err != nil {
 		return err
 	}

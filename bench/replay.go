@@ -104,7 +104,7 @@ func (p *replay) in(dir string) error {
 		err = werr
 	}
 	p.report.BlankLines = p.log.blank
-	if cerr := e.Close(); err == nil && cerr != nil {
+	if cerr := e.Engine.Close(); err == nil && cerr != nil {
 		err = fmt.Errorf("closing the store: %w", cerr)
 	}
 	return err
@@ -164,7 +164,7 @@ func (p *replay) judge() error {
 		return nil
 	}
 	defer func() { p.rows, p.events, p.ids = p.rows[:0], p.events[:0], p.ids[:0] }()
-	results, err := p.e.TryClaimBatch(p.ctx, p.events)
+	results, err := p.e.Engine.TryClaimBatch(p.ctx, p.events)
 	if err != nil {
 		return fmt.Errorf("judging lines %d to %d: %w", p.rows[0].Line, p.rows[len(p.rows)-1].Line, err)
 	}

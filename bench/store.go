@@ -110,10 +110,10 @@ func (n StoreName) kind() (storeKind, error) {
 
 // An opened engine, and the store under it for calls about sizes. The engine owns the store.
 type opened struct {
-	*engine.Engine
-	store storage.Store
-	kind  storeKind
-	dir   string
+	Engine *engine.Engine
+	store  storage.Store
+	kind   storeKind
+	dir    string
 }
 
 func openEngine(name StoreName, dir string, t tuning, opt engine.Options) (*opened, error) {
@@ -135,14 +135,14 @@ func openEngine(name StoreName, dir string, t tuning, opt engine.Options) (*open
 
 // reader reads keys of a store that nothing changes.
 func (o *opened) reader(ctx context.Context) reader {
-	return func(key []byte) ([]byte, bool, error) { return o.Get(ctx, key) }
+	return func(key []byte) ([]byte, bool, error) { return o.Engine.Get(ctx, key) }
 }
 
 // keptWeeks lists the weeks, also after ctx has ended, but then does not wait for counts that are
 // being rebuilt.
 func (o *opened) keptWeeks(ctx context.Context) ([]engine.WeekInfo, error) {
 	for {
-		weeks, err := o.Weeks(context.WithoutCancel(ctx))
+		weeks, err := o.Engine.Weeks(context.WithoutCancel(ctx))
 		if !errors.Is(err, engine.ErrRebuilding) {
 			return weeks, err
 		}

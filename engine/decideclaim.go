@@ -10,8 +10,8 @@ import (
 // A decider decides requests, one after the other. It belongs to the committer; the state that it
 // shares with others has a lock, or is durable.
 type decider struct {
-	core   *core
 	kept   *kept
+	core   *core
 	finder *finder
 	tx     *transactions
 	sums   *sums

@@ -64,7 +64,7 @@ var rooms = map[string][]string{
 	// a separate module, with all packages below it
 	"bench/peers":          {"bench/internal/runner", "bench/internal/topics", "bench/internal/traffic", "bench/peers/claimer", "bench/peers/consumer", "bench/peers/servers", "bench/report"},
 	"bench/peers/claimer":  {"engine", "engine/pebble", "bench/internal/rawstore", "bench/internal/runner", "bench/internal/traffic", "bench/peers/servers", "bench/report"},
-	"bench/peers/consumer": {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "bench/internal/rawstore", "bench/internal/runner", "bench/internal/traffic", "bench/peers/servers", "bench/peers/streams"},
+	"bench/peers/consumer": {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "bench/internal/rawstore", "bench/internal/runner", "bench/internal/topics", "bench/internal/traffic", "bench/peers/servers", "bench/peers/streams"},
 	"bench/peers/servers":  {},
 	"bench/peers/streams":  {"bench/peers/servers"},
 

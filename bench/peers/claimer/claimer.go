@@ -86,7 +86,7 @@ func (o *Order) ask(ctx context.Context, progress func(answered uint64)) (r Resu
 			n, repeat := seq.Next()
 			ids, fresh = append(ids, o.Log.Source.UUID(n)), append(fresh, !repeat)
 		}
-		run := running{Order: o, ctx: ctx, system: system, progress: progress, before: r.Asked}
+		run := running{order: o, ctx: ctx, system: system, progress: progress, before: r.Asked}
 		if o.MaxSeconds > 0 {
 			run.left = time.Duration((o.MaxSeconds - r.Seconds) * float64(time.Second))
 		}
@@ -102,7 +102,7 @@ func (o *Order) ask(ctx context.Context, progress func(answered uint64)) (r Resu
 
 // running is a run in one portion.
 type running struct {
-	*Order
+	order    *Order
 	ctx      context.Context
 	system   claims
 	progress func(uint64)
@@ -147,7 +147,7 @@ func (r *running) portion(ids []uuid.UUID, isNew []bool, sum *Result) error {
 func (r *running) claimAll(ids []uuid.UUID) error {
 	start := time.Now()
 	var all sync.WaitGroup
-	for range r.InFlight {
+	for range r.order.InFlight {
 		all.Go(func() { r.caller(ids, start) })
 	}
 	all.Wait()
@@ -157,11 +157,11 @@ func (r *running) claimAll(ids []uuid.UUID) error {
 // caller takes batches in order until there are none, or no time.
 func (r *running) caller(ids []uuid.UUID, start time.Time) {
 	for r.left == 0 || time.Since(start) < r.left {
-		from := int(r.next.Add(int64(r.Batch))) - r.Batch
+		from := int(r.next.Add(int64(r.order.Batch))) - r.order.Batch
 		if from >= len(ids) {
 			return
 		}
-		to := min(from+r.Batch, len(ids))
+		to := min(from+r.order.Batch, len(ids))
 		fresh, err := r.system.claim(r.ctx, ids[from:to])
 		r.fresh.Add(int64(fresh))
 		if err == nil {
@@ -173,20 +173,20 @@ func (r *running) caller(ids []uuid.UUID, start time.Time) {
 			r.mu.Unlock()
 			return
 		}
-		if r.InFlight == 1 {
+		if r.order.InFlight == 1 {
 			r.progress(r.before + uint64(to))
 		}
 	}
 }
 
 func (r *running) sample(stored uint64, perS float64) report.Sample {
-	s := report.Sample{Claimed: stored, Stored: stored, PerS: perS, Disk: size(r.Data)}
-	c, _ := find(r.Contender)
+	s := report.Sample{Claimed: stored, Stored: stored, PerS: perS, Disk: size(r.order.Data)}
+	c, _ := find(r.order.Contender)
 	switch {
-	case r.Server == 0:
+	case r.order.Server == 0:
 		s.Resident, _ = servers.ResidentBytes(os.Getpid())
 	case c.oneProcess:
-		s.Resident, _ = servers.ResidentBytes(r.Server)
+		s.Resident, _ = servers.ResidentBytes(r.order.Server)
 	}
 	return s
 }

@@ -2,27 +2,25 @@ package consumer
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/bench/internal/topics"
 )
 
 // A feed reads the topic and hands batches to a sink, with a goroutine for each partition. Offsets
-// are committed to Kafka often, never ahead of the sink.
+// of a sink that has none are committed to Kafka often, never ahead of the sink.
 type feed struct {
-	*Order
-	sink   sink
-	client *kgo.Client
-	admin  *kadm.Client
-	next   []atomic.Int64 // by partition: the first offset that is not done
-	done   atomic.Uint64  // records
-	clock  clock
+	order   *Order
+	sink    sink
+	client  *kgo.Client
+	commits bool
+	next    []atomic.Int64 // by partition: the first offset that is not done
+	done    atomic.Uint64  // records
+	clock   clock
 }
 
 // A looping sink is called by the goroutine that polls, with what a poll has brought.
@@ -32,7 +30,7 @@ type looping interface{ loops() }
 const commitEvery = 100 * time.Millisecond
 
 func consume(ctx context.Context, o *Order, s sink, progress func(uint64)) (Result, error) {
-	f := &feed{Order: o, sink: s, next: make([]atomic.Int64, len(o.Ends))}
+	f := &feed{order: o, sink: s, next: make([]atomic.Int64, len(o.Ends))}
 	if err := f.open(ctx); err != nil {
 		return Result{}, err
 	}
@@ -41,7 +39,6 @@ func consume(ctx context.Context, o *Order, s sink, progress func(uint64)) (Resu
 	defer cancel(nil)
 	stopped := make(chan struct{})
 	var beside sync.WaitGroup
-	beside.Go(func() { f.commitOften(ctx, stopped, cancel) })
 	beside.Go(func() { f.report(stopped, progress) })
 	err := f.read(ctx, cancel)
 	seconds := f.clock.seconds()
@@ -50,8 +47,8 @@ func consume(ctx context.Context, o *Order, s sink, progress func(uint64)) (Resu
 	}
 	close(stopped)
 	beside.Wait()
-	if err == nil {
-		err = f.commit(ctx)
+	if err == nil && f.commits {
+		err = f.client.CommitMarkedOffsets(ctx)
 	}
 	if err != nil {
 		return Result{}, err
@@ -63,88 +60,53 @@ func consume(ctx context.Context, o *Order, s sink, progress func(uint64)) (Resu
 
 // open finds out where to go on, and connects.
 func (f *feed) open(ctx context.Context) error {
-	plain, err := kgo.NewClient(kgo.SeedBrokers(f.Brokers...))
-	if err != nil {
-		return err
-	}
-	f.admin = kadm.NewClient(plain)
 	next, err := f.sink.offsets(ctx)
-	if err == nil && next == nil {
-		next, err = f.committed(ctx)
-	}
 	if err != nil {
-		plain.Close()
 		return err
 	}
-	from := map[int32]kgo.Offset{}
-	for p, at := range next {
-		f.next[p].Store(at)
-		if at < f.Ends[p] {
-			from[int32(p)] = kgo.NewOffset().At(at)
-		}
-	}
-	plain.Close()
-	f.client, err = kgo.NewClient(kgo.SeedBrokers(f.Brokers...), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{f.Topic: from}),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.WithHooks(&f.clock))
-	f.admin = kadm.NewClient(f.client)
-	return err
-}
-
-// committed asks Kafka for the group's offsets.
-func (f *feed) committed(ctx context.Context) ([]int64, error) {
-	next := make([]int64, len(f.Ends))
-	var offsets kadm.OffsetResponses
-	var err error
-	for range 60 { // a broker that has never had a group makes their topic first
-		offsets, err = f.admin.FetchOffsets(ctx, f.Group)
-		if err == nil || !kerr.IsRetriable(err) {
-			break
-		}
-		time.Sleep(500 * time.Millisecond)
-	}
-	if errors.Is(err, kerr.GroupIDNotFound) { // it is new
-		return next, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("looking up the group's offsets: %w", err)
-	}
-	offsets.Each(func(o kadm.OffsetResponse) {
-		if o.Topic == f.Topic && o.At > 0 {
-			next[o.Partition] = o.At
-		}
-	})
-	return next, nil
-}
-
-func (f *feed) commitOften(ctx context.Context, stopped <-chan struct{}, fail context.CancelCauseFunc) {
-	tick := time.NewTicker(commitEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-stopped:
-			return
-		case <-tick.C:
-			if err := f.commit(ctx); err != nil && ctx.Err() == nil {
-				fail(fmt.Errorf("committing offsets: %w", err))
-				return
+	opts := []kgo.Opt{kgo.SeedBrokers(f.order.Brokers...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.WithHooks(&f.clock)}
+	joined := make(chan struct{})
+	if f.commits = next == nil; f.commits {
+		opts = append(opts, f.group(joined)...)
+	} else {
+		close(joined)
+		from := map[int32]kgo.Offset{}
+		for p, at := range next {
+			f.next[p].Store(at)
+			if at < f.order.Ends[p] {
+				from[int32(p)] = kgo.NewOffset().At(at)
 			}
 		}
+		opts = append(opts, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{f.order.Topic: from}))
+	}
+	if f.client, err = kgo.NewClient(opts...); err != nil {
+		return err
+	}
+	select {
+	case <-joined:
+		return nil
+	case <-ctx.Done():
+		f.client.Close()
+		return ctx.Err()
 	}
 }
 
-func (f *feed) commit(ctx context.Context) error {
-	offsets := make(kadm.Offsets)
-	for p := range f.next {
-		offsets.Add(kadm.Offset{Topic: f.Topic, Partition: int32(p), At: f.next[p].Load(), LeaderEpoch: -1})
+// group are the options of the group's only member. It closes joined when the offsets are known.
+func (f *feed) group(joined chan struct{}) []kgo.Opt {
+	var once sync.Once
+	return []kgo.Opt{
+		kgo.ConsumerGroup(f.order.Group), kgo.InstanceID(topics.Instance), kgo.ConsumeTopics(f.order.Topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.AutoCommitMarks(), kgo.AutoCommitInterval(commitEvery),
+		kgo.AdjustFetchOffsetsFn(func(_ context.Context, committed map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+			once.Do(func() {
+				for p, o := range committed[f.order.Topic] {
+					f.next[p].Store(max(o.EpochOffset().Offset, 0))
+				}
+				close(joined)
+			})
+			return committed, nil
+		}),
 	}
-	committed, err := f.admin.CommitOffsets(ctx, f.Group, offsets)
-	if err == nil {
-		err = committed.Error()
-	}
-	if kerr.IsRetriable(err) { // as above; it is tried again
-		return nil
-	}
-	return err
 }
 
 func (f *feed) report(stopped <-chan struct{}, progress func(uint64)) {
@@ -161,7 +123,7 @@ func (f *feed) report(stopped <-chan struct{}, progress func(uint64)) {
 }
 
 func (f *feed) atEnd() bool {
-	for p, end := range f.Ends {
+	for p, end := range f.order.Ends {
 		if f.next[p].Load() < end {
 			return false
 		}
@@ -174,12 +136,12 @@ func (f *feed) read(ctx context.Context, fail context.CancelCauseFunc) error {
 	if _, ok := f.sink.(looping); ok {
 		return f.loop(ctx)
 	}
-	lanes := make([]chan []*kgo.Record, len(f.Ends))
+	lanes := make([]chan []*kgo.Record, len(f.order.Ends))
 	var all sync.WaitGroup
-	left := make([]int64, len(f.Ends)) // to be polled
+	left := make([]int64, len(f.order.Ends)) // to be polled
 	waiting := int64(0)
 	for p := range lanes {
-		left[p] = f.Ends[p] - f.next[p].Load()
+		left[p] = f.order.Ends[p] - f.next[p].Load()
 		waiting += max(left[p], 0)
 		lanes[p] = make(chan []*kgo.Record, 4)
 		all.Go(func() {
@@ -245,6 +207,9 @@ func (f *feed) advance(recs []*kgo.Record) {
 	last := recs[len(recs)-1]
 	f.next[last.Partition].Store(last.Offset + 1)
 	f.done.Add(uint64(len(recs)))
+	if f.commits {
+		f.client.MarkCommitRecords(last)
+	}
 }
 
 // loop polls and applies in one goroutine.

@@ -20,16 +20,16 @@ import (
 )
 
 func runHapax(ctx context.Context, o Order, progress func(uint64)) (Result, error) {
-	return (&hapax{Order: &o}).run(ctx, progress)
+	return (&hapax{order: &o}).run(ctx, progress)
 }
 
 func runHapaxAdd(ctx context.Context, o Order, progress func(uint64)) (Result, error) {
-	return (&hapax{Order: &o, add: true}).run(ctx, progress)
+	return (&hapax{order: &o, add: true}).run(ctx, progress)
 }
 
 // hapax is an application as the documentation shows it.
 type hapax struct {
-	*Order
+	order *Order
 	add   bool
 	eng   *engine.Engine
 	clock clock
@@ -39,7 +39,7 @@ type hapax struct {
 var errAtEnd = errors.New("all is read")
 
 func (h *hapax) run(ctx context.Context, progress func(uint64)) (r Result, err error) {
-	store, err := pebble.Open(h.Dir, pebble.Options{})
+	store, err := pebble.Open(h.order.Dir, pebble.Options{})
 	if err != nil {
 		return r, err
 	}
@@ -71,12 +71,12 @@ const scope = "peers"
 
 func (h *hapax) options() kafkaadapter.Options {
 	return kafkaadapter.Options{
-		Group: h.Group,
+		Group: h.order.Group,
 		Routes: []kafkaadapter.Route{{
-			Topics: []string{h.Topic}, Scope: scope, DeadLetters: &deadletter.Options{},
+			Topics: []string{h.order.Topic}, Scope: scope, DeadLetters: &deadletter.Options{},
 			Mode: kafkaadapter.Transactional{Handle: h.handle, Decode: decode, MaxAttempts: 1 << 20},
 		}},
-		Client:     []kgo.Opt{kgo.SeedBrokers(h.Brokers...), kgo.WithHooks(&h.clock)},
+		Client:     []kgo.Opt{kgo.SeedBrokers(h.order.Brokers...), kgo.WithHooks(&h.clock)},
 		Membership: kafkaadapter.Membership{InstanceID: "worker"}, // the killed process's place is taken at once
 		Telemetry:  kafkaadapter.Telemetry{Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))},
 	}
@@ -94,13 +94,13 @@ func decode(_ context.Context, r *kgo.Record) (any, error) {
 func (h *hapax) handle(_ context.Context, tx *engine.Tx, r *kafkaadapter.Record) error {
 	h.calls.Add(1)
 	p := r.Decoded().(traffic.Payment)
-	if h.Work == Claims {
+	if h.order.Work == Claims {
 		return nil
 	}
-	if err := h.move(tx, h.account(r.Partition, p.From), -p.Amount); err != nil {
+	if err := h.move(tx, h.order.account(r.Partition, p.From), -p.Amount); err != nil {
 		return err
 	}
-	return h.move(tx, h.account(r.Partition, p.To), p.Amount)
+	return h.move(tx, h.order.account(r.Partition, p.To), p.Amount)
 }
 
 func (h *hapax) move(tx *engine.Tx, account int, amount int64) error {
@@ -129,17 +129,17 @@ func (h *hapax) watch(ctx context.Context, stop context.CancelCauseFunc, progres
 	defer tick.Stop()
 	for range tick.C {
 		var done, end int64
-		for p := range h.Ends {
-			o, _, err := h.eng.Admin().Offset(ctx, engine.Position{Group: h.Group, Topic: h.Topic, Partition: int32(p)})
+		for p := range h.order.Ends {
+			o, _, err := h.eng.Admin().Offset(ctx, engine.Position{Group: h.order.Group, Topic: h.order.Topic, Partition: int32(p)})
 			if err != nil {
 				stop(err)
 				return 0
 			}
 			done += o.Next
-			end += h.Ends[p]
+			end += h.order.Ends[p]
 		}
 		progress(uint64(done))
-		if done == end && !h.Hold {
+		if done == end && !h.order.Hold {
 			seconds := h.clock.seconds()
 			stop(errAtEnd)
 			return seconds
@@ -160,7 +160,7 @@ func (h *hapax) state() (Result, error) {
 	}
 	kept := make(map[int]int64)
 	err = h.eng.Update(ctx, func(tx *engine.Tx) error {
-		for n := range h.all() {
+		for n := range h.order.all() {
 			balance, err := readBalance(tx, strconv.AppendInt([]byte("account/"), int64(n), 10))
 			if err != nil {
 				return fmt.Errorf("account %d: %w", n, err)
@@ -169,7 +169,7 @@ func (h *hapax) state() (Result, error) {
 		}
 		return nil
 	})
-	r.Balances = h.fold(kept)
+	r.Balances = h.order.fold(kept)
 	return r, err
 }
 
