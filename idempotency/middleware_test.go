@@ -391,8 +391,8 @@ func TestStoreFailure(t *testing.T) {
 
 // The handler must not run without a key when the store works.
 func TestKeyThatCannotBeJudgedIsRejectedWithFailOpenToo(t *testing.T) {
-	now := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
-	e, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{MaxIDBytes: 36, Clock: func() time.Time { return now }})
+	c := newClock(time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC))
+	e, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{MaxIDBytes: 36, Clock: c.now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -401,7 +401,7 @@ func TestKeyThatCannotBeJudgedIsRejectedWithFailOpenToo(t *testing.T) {
 	reported := 0
 	h := protect(t, e, idempotency.Options{FailOpen: true, OnError: func(*http.Request, error) { reported++ }}, handler)
 	want(t, do(h, post(strings.Repeat("k", 36), "")), 500, false)
-	now = now.AddDate(-1, 0, 0)
+	c.set(c.now().AddDate(-1, 0, 0))
 	want(t, do(h, post("k", "")), 503, false)
 	if runs.Load() != 0 || reported != 2 {
 		t.Errorf("%d runs, %d errors reported", runs.Load(), reported)
@@ -415,11 +415,11 @@ func TestAShorterRetentionKeepsEarlierResponses(t *testing.T) {
 		"midweek": time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC), "across Monday": time.Date(2026, 3, 7, 12, 0, 0, 0, time.UTC),
 	} {
 		t.Run(name, func(t *testing.T) {
-			now := start
-			e := openEngine(t, storetest.NewMem(storage.Identity{}), func() time.Time { return now })
+			c := newClock(start)
+			e := openEngine(t, storetest.NewMem(storage.Identity{}), c.now)
 			handler, runs := counting()
 			do(protect(t, e, idempotency.Options{}, handler), post("k", ""))
-			now = start.AddDate(0, 0, 3)
+			c.set(start.AddDate(0, 0, 3))
 			do(protect(t, e, idempotency.Options{Retention: 24 * time.Hour}, handler), post("k", ""))
 			if n := runs.Load(); n != 1 {
 				t.Errorf("%d runs, want 1", n)

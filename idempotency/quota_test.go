@@ -112,17 +112,17 @@ func TestConcurrentRequestsKeepNoMoreThanTheLimit(t *testing.T) {
 }
 
 func TestKeysOfExpiredWeeksAreNotCountedAndTheirCountsAreRemoved(t *testing.T) {
-	now := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
-	e := openEngine(t, storetest.NewMem(storage.Identity{}), func() time.Time { return now })
+	c := newClock(time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC))
+	e := openEngine(t, storetest.NewMem(storage.Identity{}), c.now)
 	handler, _ := counting()
-	ask := limited(t, e, func() time.Time { return now }, handler)
+	ask := limited(t, e, c.now, handler)
 	for week := range 8 {
 		for tenant := range 100 {
 			if w := ask(strconv.Itoa(tenant), "week-"+strconv.Itoa(week)); (w.Code == 201) != (week < 2 || week >= 5 && week < 7) {
 				t.Fatalf("week %d: status %d", week, w.Code)
 			}
 		}
-		now = now.AddDate(0, 0, 7)
+		c.set(c.now().AddDate(0, 0, 7))
 	}
 	counts := 0
 	for _, err := range e.In(keyspace.New("idempotency")).Scan(t.Context(), engine.Range{}) {

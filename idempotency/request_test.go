@@ -142,21 +142,21 @@ func TestTheDefaultsOfTheEngineCoverTheDefaultRetention(t *testing.T) {
 		"Monday": time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC), "Sunday": time.Date(2026, 3, 8, 23, 59, 59, 0, time.UTC),
 	} {
 		t.Run(name, func(t *testing.T) {
-			now := start
-			e, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{Clock: func() time.Time { return now }})
+			c := newClock(start)
+			e, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{Clock: c.now})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer e.Close()
 			handler, _ := counting()
-			h := protect(t, e, idempotency.Options{Clock: func() time.Time { return now }}, handler)
+			h := protect(t, e, idempotency.Options{Clock: c.now}, handler)
 			want(t, do(h, post("k", "")), 201, false)
-			now = start.Add(idempotency.DefaultRetention - time.Millisecond)
+			c.set(start.Add(idempotency.DefaultRetention - time.Millisecond))
 			if _, err := e.Retention().DropAllExpired(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			want(t, do(h, post("k", "")), 201, true)
-			now = now.Add(time.Millisecond)
+			c.set(start.Add(idempotency.DefaultRetention))
 			want(t, do(h, post("k", "")), 201, false)
 		})
 	}

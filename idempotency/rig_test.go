@@ -40,6 +40,18 @@ var stores = map[string]func(*testing.T) storage.Store{
 	},
 }
 
+// A clock is set by its test. Goroutines of the engine read it.
+type clock struct{ millis atomic.Int64 }
+
+func newClock(at time.Time) *clock {
+	c := &clock{}
+	c.set(at)
+	return c
+}
+
+func (c *clock) now() time.Time   { return time.UnixMilli(c.millis.Load()).UTC() }
+func (c *clock) set(at time.Time) { c.millis.Store(at.UnixMilli()) }
+
 func openEngine(t *testing.T, s storage.Store, clock func() time.Time) *engine.Engine {
 	t.Helper()
 	e, err := engine.Open(s, engine.Options{Clock: clock, ExpectedPerWeek: 1000})

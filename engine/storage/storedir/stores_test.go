@@ -176,19 +176,26 @@ func (k *kind) refusedElsewhere(t *testing.T, dir string) {
 	}
 }
 
-// An operator renames the directory, and a new process starts on the old path.
+// renamed returns a store with 200 claims whose directory an operator has renamed. A new process, which
+// done ends, has opened a store on the old path.
+func (k *kind) renamed(t *testing.T) (s storage.Store, old string, done func()) {
+	t.Helper()
+	s = k.mustOpen(t, k.dir)
+	claims(t, s, 200)
+	old = k.dir + ".old"
+	if err := os.Rename(k.dir, old); err != nil {
+		t.Fatal(err)
+	}
+	told, done := k.elsewhere(t, k.dir)
+	if told != "open" {
+		t.Fatal(told)
+	}
+	return s, old, done
+}
+
 func TestARenamedDirectoryStopsItsStore(t *testing.T) {
 	inBoth(t, func(t *testing.T, k *kind) {
-		s := k.mustOpen(t, k.dir)
-		claims(t, s, 200)
-		old := k.dir + ".old"
-		if err := os.Rename(k.dir, old); err != nil {
-			t.Fatal(err)
-		}
-		told, done := k.elsewhere(t, k.dir)
-		if told != "open" {
-			t.Fatal(told)
-		}
+		s, old, done := k.renamed(t)
 		confirmed := claimUntilStopped(t, s, 201)
 		if _, _, err := s.Claim(key(1)); !errors.Is(err, storage.ErrMoved) {
 			t.Errorf("Claim: %v", err)
@@ -206,16 +213,7 @@ func TestARenamedDirectoryStopsItsStore(t *testing.T) {
 // As above, without a write in between: Close itself must not write.
 func TestCloseOfARenamedDirectoryLeavesTheOtherStoreAlone(t *testing.T) {
 	inBoth(t, func(t *testing.T, k *kind) {
-		s := k.mustOpen(t, k.dir)
-		claims(t, s, 200)
-		old := k.dir + ".old"
-		if err := os.Rename(k.dir, old); err != nil {
-			t.Fatal(err)
-		}
-		told, done := k.elsewhere(t, k.dir)
-		if told != "open" {
-			t.Fatal(told)
-		}
+		s, old, done := k.renamed(t)
 		if err := s.Close(); !errors.Is(err, storage.ErrMoved) {
 			t.Errorf("Close: %v", err)
 		}
