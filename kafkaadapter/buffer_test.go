@@ -13,7 +13,7 @@ import (
 // Large records behind a handler that blocks: the buffered bytes stay within the bound, and all
 // records are handled in the end.
 func TestBufferedRecordsAreBoundedInBytes(t *testing.T) {
-	const size, budget, records = 256 << 10, 8 << 20, 200
+	const size, budget, records = 64 << 10, 2 << 20, 200
 	r := newRig(t, 1)
 	mode, began, release, _ := r.stuck("a0")
 	for _, id := range numbered("a", records) {
@@ -25,7 +25,7 @@ func TestBufferedRecordsAreBoundedInBytes(t *testing.T) {
 	}
 	m := r.start(t, mode, func(o *Options) {
 		o.Batching.MaxBufferedBytes = budget
-		o.Client = append(o.Client, kgo.FetchMaxBytes(1<<20))
+		o.Client = append(o.Client, kgo.FetchMaxBytes(256<<10))
 	})
 	kafkatest.Receive(t, began)
 	p := m.parts.get(topicPartition{r.topic, 0})

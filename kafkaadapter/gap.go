@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // A survey is the result of a raw fetch of a part of a log: the offsets of the records that a
@@ -121,11 +123,21 @@ func (w *worker) missing(err error) state {
 }
 
 // passLarge stops before a batch that is too large, or takes a record in its place: the offset after
-// the batch commits with its dead letter.
+// the batch commits with its dead letter. A batch of an aborted transaction has no records, and a
+// control record takes its place.
 func passLarge(w *worker, e *kgo.ErrDecompressTooLarge) state {
 	w.partition.queue.close()
 	l := newLargeBatch(e, w.partition.c.opt.Batching.MaxBufferedBytes)
-	if w.partition.route.LargeBatch != SkipLargeBatch {
+	aborted, err := isAborted(w, e.Offset)
+	switch {
+	case err != nil && w.partition.isEnding():
+		return ended
+	case err != nil:
+		w.drop(err)
+		return w.reading.stopForNow("fetch_error", err, lookingUp)
+	case aborted:
+		l.last.Attrs = kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Control: true})
+	case w.partition.route.LargeBatch != SkipLargeBatch:
 		return w.reading.stopBefore("large_batch", l.err)
 	}
 	if next := w.checkEpochs([]*kgo.Record{l.first}); next != running {
@@ -138,4 +150,23 @@ func passLarge(w *worker, e *kgo.ErrDecompressTooLarge) state {
 	}
 	w.reading.large, w.reading.taken, w.delays = l, []*kgo.Record{l.last}, newDelays(w.partition.c.opt.Timeouts.Backoff)
 	return w.reading.readState()
+}
+
+// isAborted reports whether the batch that begins at an offset belongs to an aborted transaction, by the
+// rule of the client, which decompresses a batch before it applies that rule.
+func isAborted(w *worker, offset int64) (bool, error) {
+	ctx, cancel := context.WithTimeout(w.partition.ending, lookUpTime)
+	defer cancel()
+	raw, err := w.partition.c.brokers.rawFetch(ctx, w.partition.pos.Topic, w.reading.topicID, w.partition.pos.Partition, offset)
+	if err != nil {
+		return false, err
+	}
+	const transactional = 1 << 4
+	var batch kmsg.RecordBatch
+	if err := batch.ReadFrom(raw.RecordBatches); err != nil || batch.Magic != 2 || batch.FirstOffset != offset || batch.Attributes&transactional == 0 {
+		return false, nil // also records in the form before batches, which have no transactions
+	}
+	return slices.ContainsFunc(raw.AbortedTransactions, func(a kmsg.FetchResponseTopicPartitionAbortedTransaction) bool {
+		return a.ProducerID == batch.ProducerID && a.FirstOffset <= offset
+	}), nil
 }

@@ -22,16 +22,18 @@ type hands struct {
 	kept  *buffer // what the adapter reads of the records that were popped last, see own; nil before the first copy
 	loose buffer  // what the application gets; never reused
 	lent  int64   // the application may have the fetched bytes of records before this offset
-	spare []*given
+	spare []given
+	rest  int // the records that were popped last, for which there is no memory yet
 }
 
 // buffers are shared by all partitions, so that few of them are in use, and stay in the processor's
 // caches.
 var buffers = sync.Pool{New: func() any { return new(buffer) }}
 
-// begin begins with other records, which have the given size.
-func (h *hands) begin(size int64) {
+// begin begins with n other records, which have the given size.
+func (h *hands) begin(size int64, n int) {
 	h.end()
+	h.rest = n
 	h.own().piece = int(size)
 	h.loose.piece = int(min(max(size, leastPiece), mostPiece))
 	h.lent = math.MinInt64
@@ -52,7 +54,7 @@ func (h *hands) end() {
 		b.copies, b.headers = b.copies[:0], b.headers[:0]
 		buffers.Put(b)
 	}
-	h.kept, h.loose = nil, buffer{}
+	h.kept, h.loose, h.spare = nil, buffer{}, nil
 }
 
 // give returns the record of a delivery for the application, as it is now.
@@ -70,16 +72,15 @@ func (h *hands) give(d *delivery) *Record {
 	return &g.Record
 }
 
-// newGiven returns memory for a given; it is allocated for a few at a time.
+// newGiven returns memory for a given; it is allocated for a few records at a time. While one of them is
+// in use, so is what the others refer to: they are of the records that were popped last.
 func (h *hands) newGiven() *given {
 	if len(h.spare) == 0 {
-		made := make([]given, 32)
-		for i := range made {
-			h.spare = append(h.spare, &made[i])
-		}
+		h.spare = make([]given, max(1, min(h.rest, 32)))
+		h.rest -= len(h.spare)
 	}
-	g := h.spare[len(h.spare)-1]
-	h.spare = h.spare[:len(h.spare)-1]
+	g := &h.spare[0]
+	h.spare = h.spare[1:]
 	return g
 }
 

@@ -155,6 +155,10 @@ func (p *lookout) recycleAll() {
 
 // trim frees memory while there are no records.
 func (p *lookout) trim() {
+	for i := range p.ahead {
+		p.recycle(p.ahead[i].delivery)
+		p.ahead[i] = sighting{}
+	}
 	if len(p.unused) > lookAhead {
 		p.unused, p.waiting = append([]*delivery(nil), p.unused[:lookAhead]...), nil
 	}
@@ -194,8 +198,10 @@ func (r *reading) identify(s *sighting) error {
 		id, err = rep.Sealed.Event, nil
 		s.generation, s.replayed = rep.Sealed.Generation, true
 	case id.IDRule == identify.IDPosition:
-		// all replays of the letter are one event, and each has another timestamp
-		id.ID, id.IDRule, id.ApproximateTime = rep.Sealed.Event.ID, rep.Sealed.Event.IDRule, id.TimeRule == identify.TimeRecord
+		id.ID, id.IDRule = rep.Sealed.Event.ID, rep.Sealed.Event.IDRule
+	}
+	if d.replay != nil && !s.replayed && id.TimeRule == identify.TimeRecord && route.Window == 0 {
+		d.Event.Window = r.longest // all replays of the letter are one event, and each has another timestamp
 	}
 	if err == nil {
 		s.badTimes = id.BadTimes

@@ -23,6 +23,8 @@ type reading struct {
 	lane      *engine.LaneMember // its batches take turns with those of partitions that share keys with it
 	issuer    deadletter.Issuer  // of the partition's dead letters
 	rules     identify.Rules     // of the route
+	// the longest window that the engine keeps for events of the route that have no time
+	longest time.Duration
 
 	topicID [16]byte
 	next    int64 // the store's offset
@@ -156,6 +158,7 @@ func (r *reading) attach(l *link) {
 	if o := r.partition.route.DeadLetters; o != nil {
 		r.issuer.Options = *o
 	}
+	r.longest = longestWindow(l.eng, r.partition.route)
 	r.partition.link.Store(l)
 }
 

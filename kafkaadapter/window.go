@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
@@ -26,6 +27,16 @@ func judged(ev engine.Event, isClaimed bool) engine.Event {
 
 // isClaimed reports whether a record is the replay of a dead letter that has a claim.
 func isClaimed(r *deadletter.Replay) bool { return r != nil && r.Sealed.Claimed }
+
+// longestWindow returns the longest window, in weeks, of an event that has the time of its arrival.
+func longestWindow(eng *engine.Engine, r *Route) time.Duration {
+	const week = 7 * 24 * time.Hour
+	ev := engine.Event{Scope: r.Scope, ID: []byte("w"), Window: limits.ArrivalWindow / week * week, Origin: engine.Origin{Topic: r.Topics[0]}}
+	for ev.Window > week && eng.CheckEvent(ev) != nil {
+		ev.Window -= week
+	}
+	return ev.Window
+}
 
 // lettered returns the identity of a dead letter whose claim has the given record.
 func lettered(id identify.Identity, claim *engine.Record) identify.Identity {

@@ -83,7 +83,7 @@ func (w *worker) take() state {
 		}
 		recs, resume, fault := w.partition.queue.pop(w.buf[:0], min(w.reading.size.n, int(w.partition.fence.width)), w.partition.all.limits())
 		if w.buf = recs; len(recs) > 0 {
-			w.partition.handlers.hands.begin(w.partition.queue.poppedBytes())
+			w.partition.handlers.hands.begin(w.partition.queue.poppedBytes(), len(recs))
 		}
 		if resume {
 			w.partition.all.resume(w.partition)
@@ -116,6 +116,7 @@ func (w *worker) take() state {
 
 // idle is called when there are no records.
 func (w *worker) idle() {
+	clear(w.buf[:cap(w.buf)])
 	w.reading.lookout.trim()
 	if w.partition.open.Load() {
 		return

@@ -1,12 +1,18 @@
 package outbox
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/entry"
@@ -101,5 +107,26 @@ func TestLargeMessageWaitsForTheLimitOfItsTopic(t *testing.T) {
 			}
 			wantIDs(t, r.broker.ids(), "small", "large", "behind")
 		})
+	}
+}
+
+// A relay that may not read the configuration of a topic says so once, and not for each large message.
+func TestLimitThatMayNotBeReadIsLoggedOnce(t *testing.T) {
+	kafkatest.EmbeddedOnly(t)
+	b := kafkatest.Start(t, kafkatest.Options{})
+	b.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	var log bytes.Buffer
+	relay, err := New(openEngine(t, newMemDisk().open(t), nil), Options{Client: b.ClientOptions(), Telemetry: Telemetry{Logger: slog.New(slog.NewTextHandler(&log, nil))}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		read, unknown := relay.shared.limits.read(t.Context(), []string{"one", "two"})
+		if len(read)+len(unknown) > 0 {
+			t.Errorf("read %v, %v", read, unknown)
+		}
+	}
+	if n := strings.Count(log.String(), "permit DescribeConfigs"); n != 2 {
+		t.Errorf("%d lines for two topics:\n%s", n, &log)
 	}
 }

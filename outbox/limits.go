@@ -25,8 +25,9 @@ const (
 
 // batchLimits are the limits of topics that have larger messages. A client gets them when it is made.
 type batchLimits struct {
-	mu    sync.Mutex
-	known map[string]int32
+	mu      sync.Mutex
+	known   map[string]int32
+	refused map[string]bool // topics whose configuration may not be read, as was logged
 
 	// read returns max.message.bytes of topics, or segment.bytes if it is smaller, or why they are
 	// unknown; tests replace it.
@@ -53,13 +54,27 @@ func (l *batchLimits) update(read map[string]int32) (changed bool) {
 	return changed
 }
 
-// readLimits is batchLimits.read. A topic whose configuration the relay may not read has the usual limit.
-func readLimits(ctx context.Context, hooks *kgohooks.Owner, opt *Options, topics []string) (read map[string]int32, unknown map[string]error) {
+// refuse reports whether it is the first time that the configuration of a topic may not be read.
+func (l *batchLimits) refuse(topic string) (first bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.refused == nil {
+		l.refused = make(map[string]bool)
+	}
+	first = !l.refused[topic]
+	l.refused[topic] = true
+	return first
+}
+
+// readFrom is batchLimits.read. A topic whose configuration the relay may not read has the usual limit.
+func (l *batchLimits) readFrom(ctx context.Context, hooks *kgohooks.Owner, opt *Options, topics []string) (read map[string]int32, unknown map[string]error) {
 	read, unknown = make(map[string]int32), make(map[string]error)
 	fail := func(topic string, err error) {
 		if errors.Is(err, kerr.TopicAuthorizationFailed) || errors.Is(err, kerr.ClusterAuthorizationFailed) || errors.Is(err, kerr.UnknownTopicOrPartition) {
-			opt.Telemetry.Logger.Warn("outbox: a large message may be rejected, because max.message.bytes of its topic cannot be read: permit DescribeConfigs",
-				slog.String("topic", topic), slog.Any("error", err))
+			if l.refuse(topic) { // it is asked again for each large message
+				opt.Telemetry.Logger.Warn("outbox: large messages may be rejected, because max.message.bytes of their topic cannot be read: permit DescribeConfigs",
+					slog.String("topic", topic), slog.Any("error", err))
+			}
 			return
 		}
 		unknown[topic] = fmt.Errorf("outbox: reading max.message.bytes of %s: %w", topic, err)

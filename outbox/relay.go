@@ -34,7 +34,7 @@ func New(eng *engine.Engine, options Options) (*Relay, error) {
 	r := &Relay{shared: &shared{eng: eng, opt: opt, lease: newLease(&opt), wake: make(chan struct{}, 1)}}
 	r.shared.dial = func(o ...kgo.Opt) (client, error) { return r.shared.hooks.NewClient(o...) }
 	r.shared.limits.read = func(ctx context.Context, topics []string) (map[string]int32, map[string]error) {
-		return readLimits(ctx, &r.shared.hooks, &r.shared.opt, topics)
+		return r.shared.limits.readFrom(ctx, &r.shared.hooks, &r.shared.opt, topics)
 	}
 	if !opt.Disabled {
 		if err := checkClient(&opt, eng.Identity()); err != nil {

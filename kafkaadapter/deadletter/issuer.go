@@ -36,8 +36,8 @@ type Options struct {
 	// StopTooLarge stops the partition with ErrTooLarge if the broker refuses a letter because of its
 	// size (max.message.bytes of the dead-letter topic, after compression), or if it is larger than a
 	// transaction of the store (31 MiB before compression). false: such a letter is published without
-	// its value. Its headers contain the original position, where the log still has the whole value
-	// as long as the topic retains it, and hapax_dlt_omitted and hapax_dlt_omitted_bytes say what is
+	// its value. Its header hapax_dlt_omitted_from has the position at which the log still has the whole
+	// value as long as the topic retains it, and hapax_dlt_omitted and hapax_dlt_omitted_bytes say what is
 	// missing. Such a letter cannot be replayed before the value is restored: see ErrIncomplete. If
 	// the key or the headers are too large, they are left out as well.
 	StopTooLarge bool
@@ -191,7 +191,19 @@ func isTextOf(got, id []byte) bool {
 	}
 	topic, got := identify.SplitTopic(got)
 	of, id := identify.SplitTopic(id)
-	if !bytes.Equal(topic, of) || !utf8.Valid(got) {
+	if !bytes.Equal(topic, of) {
+		return false
+	}
+	source, got := identify.SplitSource(got)
+	from, id := identify.SplitSource(id)
+	return isTextOfPart(source, from) && isTextOfPart(got, id)
+}
+
+func isTextOfPart(got, id []byte) bool {
+	if bytes.Equal(got, id) {
+		return true
+	}
+	if !utf8.Valid(got) {
 		return false
 	}
 	text, _, _ := bytes.Cut(id, []byte{0})

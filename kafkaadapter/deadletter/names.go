@@ -40,6 +40,7 @@ const (
 	dltIncarnation   = HeaderPrefix + "incarnation"             //
 	dltOmitted       = HeaderPrefix + "omitted"                 // value, record; only if that was left out
 	dltOmittedBytes  = HeaderPrefix + "omitted_bytes"           // bytes
+	dltOmittedFrom   = HeaderPrefix + "omitted_from"            // where the whole record is: topic/partition/offset
 
 	dltVersion2 = "2"
 )

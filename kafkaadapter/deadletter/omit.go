@@ -13,8 +13,8 @@ import (
 )
 
 // ErrIncomplete means that a record is the replay of a dead letter whose value was left out because
-// of its size. To replay it, read the record at its original position, and send its key, value and
-// headers together with the letter's headers, but without hapax_dlt_omitted.
+// of its size. To replay it, read the record at the position in the header hapax_dlt_omitted_from, and
+// send its key, value and headers together with the letter's headers, but without hapax_dlt_omitted.
 var ErrIncomplete = errors.New("hapax: the value of a replayed dead letter was left out: send the original record's value with the letter's headers, and remove the header " + dltOmitted)
 
 // Size returns the approximate size of a letter in the store and in the topic, before compression.
@@ -37,7 +37,8 @@ var shorter = []func(*kgo.Record) *kgo.Record{withoutValue, withoutRecord}
 
 // Shorten returns a letter of at most most bytes, by Size: without its value, or, if its key or its
 // headers are too large, with the adapter's own headers only. The header hapax_dlt_omitted says so,
-// and hapax_dlt_omitted_bytes has the number of bytes that were left out. Shorten returns the
+// hapax_dlt_omitted_bytes has the number of bytes that were left out, and hapax_dlt_omitted_from the
+// position of the whole record. Shorten returns the
 // letter itself if it fits.
 func Shorten(letter *kgo.Record, most int) *kgo.Record {
 	short := letter
@@ -66,14 +67,28 @@ func omitting(what string, letter, short *kgo.Record) *kgo.Record {
 	if before, err := strconv.Atoi(string(identify.LastHeader(letter.Headers, dltOmittedBytes))); err == nil {
 		n += before
 	}
+	from := omittedFrom(letter)
 	h := headerList(slices.DeleteFunc(short.Headers, isOmitted))
 	h.text(dltOmitted, what)
 	h.number(dltOmittedBytes, int64(n))
+	h.text(dltOmittedFrom, from)
 	short.Headers = h
 	return short
 }
 
-func isOmitted(h kgo.RecordHeader) bool { return h.Key == dltOmitted || h.Key == dltOmittedBytes }
+func isOmitted(h kgo.RecordHeader) bool {
+	return h.Key == dltOmitted || h.Key == dltOmittedBytes || h.Key == dltOmittedFrom
+}
+
+// omittedFrom returns the position of the whole record of a letter. A letter about a letter that was not
+// accepted as a replay has another original position, at which the record is incomplete, too.
+func omittedFrom(letter *kgo.Record) string {
+	value := func(name string) []byte { return identify.LastHeader(letter.Headers, name) }
+	if before := value(dltOmittedFrom); before != nil {
+		return string(before)
+	}
+	return fmt.Sprintf("%s/%s/%s", value(dltTopic), value(dltPartition), value(dltOffset))
+}
 
 // omittedOf returns the headers that say what a record lacks, nil if it is complete.
 func omittedOf(r *kgo.Record) []kgo.RecordHeader {
@@ -90,7 +105,5 @@ func Incomplete(r *kgo.Record) error {
 	if what == nil {
 		return nil
 	}
-	value := func(name string) []byte { return identify.LastHeader(r.Headers, name) }
-	return fmt.Errorf("%w: the %s of %s bytes is at %s/%s offset %s", ErrIncomplete, what, value(dltOmittedBytes),
-		value(dltTopic), value(dltPartition), strconv.Quote(string(value(dltOffset))))
+	return fmt.Errorf("%w: the %s of %s bytes is at %q", ErrIncomplete, what, identify.LastHeader(r.Headers, dltOmittedBytes), omittedFrom(r))
 }

@@ -2,7 +2,10 @@ package deadletter
 
 import (
 	"errors"
+	"fmt"
 	"testing"
+
+	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
 // A letter without its value may be sent to a consumer that does not accept it as a replay, such as that
@@ -21,6 +24,13 @@ func TestLetterOfARefusedIncompleteLetterIsIncomplete(t *testing.T) {
 		if !errors.Is(cause, ErrIncomplete) {
 			t.Fatalf("the %s replay counts as whole, with the value %q", what, again.Value)
 		}
+		again.Topic, again.Offset = "elsewhere", again.Offset+1
 		short = other.Letter(again, from, Failure{Reason: Undecodable, Err: cause, Event: own}, Neutral)
+		if what == "second" {
+			short = Shorten(short, 0)
+		}
+		if at, want := string(identify.LastHeader(short.Headers, "hapax_dlt_omitted_from")), fmt.Sprintf("%s/%d/%d", r.Topic, r.Partition, r.Offset); at != want {
+			t.Errorf("after the %s replay, the value is said to be at %q, want %q", what, at, want)
+		}
 	}
 }

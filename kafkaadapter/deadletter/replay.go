@@ -16,7 +16,8 @@ import (
 // A Replay is a dead letter that was sent back to be handled: its event and the generation of its
 // claim, if it is Claimed. An event that was never claimed, such as one that was too old, has no
 // claim to reopen: the record is identified anew, so that its producer's time can be corrected. Only
-// if it was identified by its position, and has no id of its own now, it keeps its original id.
+// if it was identified by its position, and has no id of its own now, it keeps its original id. Where
+// only their own timestamps date them, all replays of such a letter are one event.
 //
 // It is read from headers, and anyone who may write to the topic can forge headers; stream
 // processors also copy them to records of their own. So the adapter judges a record under a

@@ -22,11 +22,13 @@ func TestReplayIsKnownByWhatTextToolsLeaveOfItsID(t *testing.T) {
 		},
 	}
 	for what, headers := range map[string][]string{
-		"text":              {"message_id", "7"},
-		"a binary id":       {"message_id", "\x01\xff\xfe7\xfd"},
-		"an id with a zero": {"message_id", "7\xff\x008"},
-		"a leading zero":    {"message_id", "\x007\xff"},
-		"a CloudEvent":      {"ce_id", "7", "ce_source", "/s"},
+		"text":                     {"message_id", "7"},
+		"a binary id":              {"message_id", "\x01\xff\xfe7\xfd"},
+		"an id with a zero":        {"message_id", "7\xff\x008"},
+		"a leading zero":           {"message_id", "\x007\xff"},
+		"a CloudEvent":             {"ce_id", "7", "ce_source", "/s"},
+		"a binary CloudEvent":      {"ce_id", "7\xff\xfe", "ce_source", "/s\xfd"},
+		"a CloudEvent with a zero": {"ce_id", "7\xff\x008", "ce_source", "/s"},
 	} {
 		for _, rules := range []identify.Rules{{}, {PerTopic: true}} {
 			r := aRecord(headers...)

@@ -56,12 +56,37 @@ func SplitTopic(id []byte) (topic, rest []byte) {
 	if len(id) < 2 || id[0] != idMark || id[1] != idTopic {
 		return nil, id
 	}
-	n, used := binary.Uvarint(id[2:])
-	if used <= 0 || n > uint64(len(id)-2-used) {
+	topic, rest, ok := cutBytes(id[2:])
+	if !ok {
 		return nil, id
 	}
-	end := 2 + used + int(n)
-	return id[2+used : end], id[end:]
+	return topic, rest
+}
+
+// SplitSource separates the source of a CloudEvents event from its id, both as they are in an event id
+// without a topic. The source is nil if the id is of another kind.
+func SplitSource(id []byte) (source, rest []byte) {
+	if len(id) < 2 || id[0] != idMark || id[1] != idCloudEvent {
+		return nil, id
+	}
+	source, after, ok := cutBytes(id[2:])
+	if !ok {
+		return nil, id
+	}
+	rest, after, ok = cutBytes(after)
+	if !ok || len(after) > 0 {
+		return nil, id
+	}
+	return source, rest
+}
+
+// cutBytes returns the bytes that appendBytes has appended, and those after them.
+func cutBytes(b []byte) (part, after []byte, ok bool) {
+	n, used := binary.Uvarint(b)
+	if used <= 0 || n > uint64(len(b)-used) {
+		return nil, b, false
+	}
+	return b[used : used+int(n)], b[used+int(n):], true
 }
 
 func positionID(topicID [16]byte, partition int32, offset int64) []byte {
