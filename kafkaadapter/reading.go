@@ -153,7 +153,8 @@ func (r *reading) attach(l *link) {
 	}
 	r.lane = l.eng.JoinLane(2 * r.partition.c.opt.Batching.BatchTime) // a batch begins no handler after half of it
 	r.issuer = deadletter.Issuer{
-		Group: r.partition.pos.Group, Scope: r.partition.route.Scope, Store: l.id.UUID, Incarnation: l.id.Incarnation, Secrets: l.secrets, Topics: r.partition.route.Topics,
+		Group: r.partition.pos.Group, Scope: r.partition.route.Scope, Store: l.id.UUID, Incarnation: l.id.Incarnation, Topics: r.partition.route.Topics,
+		Secrets: l.secrets, Present: func() deadletter.Secrets { return l.present(r.partition.ending) },
 	}
 	if o := r.partition.route.DeadLetters; o != nil {
 		r.issuer.Options = *o

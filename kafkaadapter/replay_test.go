@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -224,6 +225,43 @@ func TestRotatedSecretAcceptsEarlierLetters(t *testing.T) {
 		m.counts(t, 1-want, "refused_replays_total", r.topic, "seal")
 		m.stop(t)
 	}
+}
+
+// A consumer that runs seals with the new secret, and accepts what others have sealed with it. One that
+// was rotated out twice is worthless at once: others may know it.
+func TestRotatedSecretIsThatOfConsumersThatRun(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a")
+	var healthy atomic.Bool
+	m := r.start(t, r.work(1, func(context.Context, *engine.Tx, *Record) error {
+		if healthy.Load() {
+			return nil
+		}
+		return errHandler
+	}))
+	first := r.letters(t, 1)[0]
+	r.untilStored(t, 0, 1)
+	rotate := func() {
+		t.Helper()
+		if err := RotateSecret(t.Context(), r.eng); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rotate()
+	r.send(t, 0, "b")
+	second := r.letters(t, 2)[1]
+	r.untilStored(t, 0, 2)
+	healthy.Store(true)
+	rotate()
+	r.replay(t, second, 1) // sealed between the rotations
+	r.untilStored(t, 0, 3)
+	m.counts(t, 1, "reopened_total")
+	m.counts(t, 0, "refused_replays_total", r.topic, "seal")
+	r.replay(t, first, 1) // sealed before both
+	r.untilStored(t, 0, 4)
+	m.counts(t, 1, "reopened_total")
+	m.counts(t, 1, "refused_replays_total", r.topic, "seal")
+	m.stop(t)
 }
 
 // The copy has the secret of the original, and its claims.

@@ -9,7 +9,7 @@ import (
 
 // RotateSecret replaces the secret of the store that authenticates dead letters. The secret before
 // it remains valid until the next rotation: replay the letters that it sealed before then. Consumers
-// that run seal with the old one until their next start. Rotate it if a backup or a copy of the store
+// that run use the new one at once. Rotate it if a backup or a copy of the store
 // may have been read by others.
 func RotateSecret(ctx context.Context, eng *engine.Engine) error {
 	return eng.Update(ctx, func(tx *engine.Tx) error {

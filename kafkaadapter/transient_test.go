@@ -3,6 +3,7 @@ package kafkaadapter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
@@ -69,6 +72,43 @@ func TestTransientErrorOfAHandlerCountsNoAttempt(t *testing.T) {
 		return nil
 	}))
 	checkWaits(t, r, m, &away)
+}
+
+// A full outbox is full for all records alike: during an outage of Kafka, consumers whose handlers
+// produce wait, and lose no record to the dead letters.
+func TestFullOutboxWaitsAndCountsNoAttempt(t *testing.T) {
+	r := newRig(t, 1)
+	r.mem = storetest.NewMem(storage.Identity{})
+	r.eng = openEngine(t, r.mem, engine.Options{MaxOutboxBytes: 1500})
+	r.send(t, 0, "a")
+	var full atomic.Bool // for b: the message of a takes most of the outbox
+	full.Store(true)
+	m := r.start(t, r.work(1, func(_ context.Context, tx *engine.Tx, rec *Record) error {
+		if string(rec.Event.ID) == "a" || full.Load() {
+			if _, err := tx.Produce(engine.Message{Topic: "receipts", Value: make([]byte, 1000)}); err != nil {
+				return fmt.Errorf("writing a receipt: %w", err)
+			}
+		}
+		return nil
+	}))
+	r.untilStored(t, 0, 1)
+	r.send(t, 0, "b", "c")
+	if e := m.stoppedOne(t); e.Reason != "transient" || !errors.Is(e, engine.ErrOutboxFull) {
+		t.Errorf("stopped: %v", e)
+	}
+	if n := r.stored(t, 0); n != 1 {
+		t.Errorf("the store is at %d", n)
+	}
+	if a := r.attemptsAt(t, 0); a != (attempts{}) {
+		t.Errorf("attempts %+v", a)
+	}
+	full.Store(false)
+	r.untilStored(t, 0, 3)
+	m.stop(t)
+	r.checkOnce(t, "a", "b", "c")
+	if r.letterCount(t) != 0 {
+		t.Error("a full outbox made a dead letter")
+	}
 }
 
 // The records after it may take long.

@@ -82,7 +82,7 @@ func TestGoldenKeys(t *testing.T) {
 
 // Those that an earlier build has written have no bytes.
 func TestCountsWithoutBytesAreRead(t *testing.T) {
-	if p, err := entry.ParseProduced([]byte{3, 2}); err != nil || p != (entry.Produced{Entries: 3, Delayed: 2}) {
+	if p, err := entry.ParseProduced([]byte{3, 2}); err != nil || p != (entry.Produced{Entries: 3, Delayed: 2, Unsized: true}) {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if g, err := entry.ParseGone([]byte{5, 4, 3, 2, 1}); err != nil || g != (entry.Gone{Entries: 5, Delayed: 4, Parked: 3, Redriven: 2, Dropped: 1}) {

@@ -94,6 +94,8 @@ type Produced struct {
 	Entries uint64 // also the number of the newest entry
 	Delayed uint64 // those that were due later
 	Bytes   uint64 // of all of them: Entry.Bytes
+
+	Unsized bool // Bytes was not counted: an earlier build has written it
 }
 
 // Append appends the encoded counts.
@@ -112,7 +114,7 @@ func appendCounts(b []byte, counts ...uint64) []byte {
 func ParseProduced(b []byte) (Produced, error) {
 	d := decode.Decoder{Rest: b}
 	p := Produced{Entries: d.Uvarint(), Delayed: d.Uvarint()}
-	if len(d.Rest) > 0 { // an earlier build has not written the rest
+	if p.Unsized = len(d.Rest) == 0; !p.Unsized {
 		p.Bytes = d.Uvarint()
 	}
 	if d.Bad || len(d.Rest) > 0 || p.Delayed > p.Entries {

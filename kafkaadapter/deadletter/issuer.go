@@ -71,6 +71,8 @@ type Issuer struct {
 	// Secrets authenticate the letters; they never leave the store. A replay of a letter that was
 	// made without a secret reopens no claim.
 	Secrets Secrets
+	// Present returns the secrets that are used instead of Secrets: those that the store has now. nil: Secrets.
+	Present func() Secrets
 	// Topics are those of the route: a retry topic accepts their letters.
 	Topics []string
 	// Options are those of the route; Topic and Headers are not used.
@@ -123,7 +125,7 @@ func (i *Issuer) letter(r *kgo.Record, from *Replay, f Failure) *letter {
 		l.Omitted = omittedOf(r)
 	}
 	if len(l.Sealed.Event.ID) > 0 {
-		l.Seal = i.Secrets.seal(&l.Sealed)
+		l.Seal = i.secrets().seal(&l.Sealed)
 	}
 	return l
 }
@@ -167,13 +169,20 @@ func (i *Issuer) TopicOf(r *kgo.Record) string {
 	return r.Topic
 }
 
+func (i *Issuer) secrets() Secrets {
+	if i.Present != nil {
+		return i.Present()
+	}
+	return i.Secrets
+}
+
 func (i *Issuer) refuses(p *Replay, r *kgo.Record, own identify.Identity) Refusal {
 	isOwn := p.Sealed.Incarnation == i.Incarnation || i.Options.RestoredStore && p.Sealed.Incarnation < i.Incarnation
 	isHere := r.Topic == p.Sealed.Origin.Topic || slices.Contains(i.Options.RetryTopics, r.Topic) && slices.Contains(i.Topics, p.Sealed.Origin.Topic)
 	switch {
 	case p.Sealed.Store != i.Store || !isOwn:
 		return RefusedStore
-	case !i.Secrets.accept(&p.Sealed, p.seal):
+	case !i.secrets().accept(&p.Sealed, p.seal):
 		return RefusedSeal
 	case !isHere:
 		return RefusedTopic
