@@ -15,18 +15,19 @@ const (
 	radixBits = 9
 )
 
-// sort sorts the entries by bucket, by head and, where heads are equal, by comparison. It is a
-// radix sort from the most significant bit on, in place.
+// sort sorts the entries by bucket, by head and, where heads are equal, by the bytes after them. It
+// is a radix sort from the most significant bit on, in place.
 func (s *sorted) sort() {
 	begin := uint32(0)
 	for _, end := range partition(s.refs, len(s.prefixes), digit{ofBucket: true}) {
-		s.sortHeads(s.refs[begin:end])
+		s.sortHeads(s.refs[begin:end], 0)
 		begin = end
 	}
 }
 
-// sortHeads sorts entries of one bucket.
-func (s *sorted) sortHeads(refs []ref) {
+// sortHeads sorts entries of one bucket, whose heads are those of their tails without the first depth
+// bytes, in which they are equal.
+func (s *sorted) sortHeads(refs []ref, depth int) {
 	if len(refs) < radixFewest {
 		s.sortFew(refs)
 		return
@@ -36,15 +37,37 @@ func (s *sorted) sortHeads(refs []ref) {
 		differing |= r.head ^ refs[0].head
 	}
 	if differing == 0 {
-		slices.SortFunc(refs, s.compare)
+		s.sortDeeper(refs, depth+8)
 		return
 	}
 	width := min(radixBits, bits.Len(uint(len(refs)))-3)
 	d := digit{common: uint8(bits.LeadingZeros64(differing)), rest: uint8(64 - width)}
 	begin := uint32(0)
 	for _, end := range partition(refs, 1<<width, d) {
-		s.sortHeads(refs[begin:end])
+		s.sortHeads(refs[begin:end], depth)
 		begin = end
+	}
+}
+
+// sortDeeper sorts entries with equal heads by the bytes from depth on, such as ids with a common prefix.
+func (s *sorted) sortDeeper(refs []ref, depth int) {
+	equal, longer := refs[0].head, false
+	for begin := 0; begin < len(refs); begin += readAhead {
+		part := refs[begin:min(begin+readAhead, len(refs))]
+		s.prefetch(part)
+		for i := range part {
+			tail := s.entry(part[i]).tail
+			longer = longer || len(tail) > depth
+			part[i].head = head(tail[min(depth, len(tail)):])
+		}
+	}
+	if longer {
+		s.sortHeads(refs, depth)
+	} else {
+		slices.SortFunc(refs, s.compare)
+	}
+	for i := range refs {
+		refs[i].head = equal
 	}
 }
 

@@ -18,6 +18,11 @@ func TestRadixSortAgreesWithTheComparison(t *testing.T) {
 		"a tag first":  func() []byte { return append([]byte{2}, random(rng, 16)...) },
 		"near in time": func() []byte { return fmt.Appendf(nil, "\x00\x00\x01%03d%04d", rng.IntN(200), rng.IntN(100)) },
 		"equal heads":  func() []byte { return fmt.Appendf(nil, "the same head %d", rng.IntN(1000)) },
+		"equal longer": func() []byte {
+			return append(make([]byte, 20, 40), random(rng, rng.IntN(20))...)
+		},
+		"one long key": func() []byte { return make([]byte, 1000) },
+		"zeros at end": func() []byte { return append([]byte("payment-0042"), make([]byte, rng.IntN(20))...) },
 		"short":        func() []byte { return random(rng, rng.IntN(3)) },
 		"two far away": func() []byte { return append([]byte{byte(255 * (rng.IntN(500) / 499))}, random(rng, 9)...) },
 	}
@@ -57,22 +62,26 @@ func random(rng *rand.Rand, n int) []byte {
 // BenchmarkSort compares the radix sort with the comparison, for a table of a million claims.
 func BenchmarkSort(b *testing.B) {
 	rng := rand.New(rand.NewPCG(4, 4))
-	u := newUnsealed(1 << 30)
-	bucket := storage.Bucket{Scope: "scope", Week: week0}
-	for i := range uint64(1_000_000) {
-		key := bucket.AppendKey(nil, random(rng, 16))
-		u.apply(i+1, []storage.ClaimWrite{{Key: key, Record: []byte("twelve bytes")}})
-	}
-	var s *sorted
-	_ = u.hold(func(tables []*table) error { s = momentOf(tables).unsorted(storage.Span{}); return nil })
-	refs := slices.Clone(s.refs)
-	sorts := map[string]func(){"radix": s.sort, "comparison": func() { slices.SortFunc(s.refs, s.compare) }}
-	for name, sort := range sorts {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				copy(s.refs, refs)
-				sort()
-			}
-		})
+	for form, id := range map[string]func() []byte{
+		"random":   func() []byte { return random(rng, 16) },
+		"prefixed": func() []byte { return fmt.Appendf(nil, "payment-%016x", rng.Uint64()) },
+	} {
+		u := newUnsealed(1 << 30)
+		bucket := storage.Bucket{Scope: "scope", Week: week0}
+		for i := range uint64(1_000_000) {
+			u.apply(i+1, []storage.ClaimWrite{{Key: bucket.AppendKey(nil, id()), Record: []byte("twelve bytes")}})
+		}
+		var s *sorted
+		_ = u.hold(func(tables []*table) error { s = momentOf(tables).unsorted(storage.Span{}); return nil })
+		refs := slices.Clone(s.refs)
+		sorts := map[string]func(){"radix": s.sort, "comparison": func() { slices.SortFunc(s.refs, s.compare) }}
+		for name, sort := range sorts {
+			b.Run(form+"/"+name, func(b *testing.B) {
+				for b.Loop() {
+					copy(s.refs, refs)
+					sort()
+				}
+			})
+		}
 	}
 }
