@@ -21,7 +21,7 @@ type ClaimsOptions struct {
 	Dup        float64         `help:"Share of the events that repeat an earlier id, from 0 to below 1." default:"0.05"`
 	Repeats    traffic.Repeats `help:"Which ids are repeated: any of all history, recent ones (the last 10,000), or mixed (half of each)." enum:"mixed,recent,all" default:"mixed"`
 	Batch      int             `help:"Events judged by one call." default:"1000"`
-	IDs        traffic.IDKind  `help:"Form of the ids: ${enum}." enum:"uuidv4,uuidv7,text" default:"uuidv4" name:"ids"`
+	IDs        traffic.IDKind  `help:"Form of the ids: ${enum}." enum:"uuidv4,uuidv7,text,prefixed,ulid,numeric,url" default:"uuidv4" name:"ids"`
 	Scopes     int             `help:"Scopes that the events are spread over." default:"1"`
 	Weeks      int             `help:"Weeks that the events are spread over, ending with the current one." default:"1"`
 	Baseline   bool            `help:"Feed the bare store library as well: the same keys, and values of the same size, written blindly in durable batches of the same size. The first round tries each of its settings, with one batch of each caller in flight and with as many as the engine has; the fastest is the baseline."`

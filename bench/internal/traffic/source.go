@@ -19,12 +19,16 @@ import (
 // IDKind is the form of generated ids.
 type IDKind string
 
-// The forms: random UUIDs, UUIDs that begin with the time, and numbered text. The empty kind is
-// UUIDv4.
+// The forms: random UUIDs, UUIDs that begin with the time, numbered text, random digits after a prefix,
+// ULIDs of one hour, increasing numbers, and URLs. The empty kind is UUIDv4.
 const (
-	UUIDv4 IDKind = "uuidv4"
-	UUIDv7 IDKind = "uuidv7"
-	Text   IDKind = "text"
+	UUIDv4   IDKind = "uuidv4"
+	UUIDv7   IDKind = "uuidv7"
+	Text     IDKind = "text"
+	Prefixed IDKind = "prefixed"
+	ULID     IDKind = "ulid"
+	Numeric  IDKind = "numeric"
+	URL      IDKind = "url"
 )
 
 // A Source makes events from numbers: the same seed and number give the same scope, id and time, in
@@ -84,10 +88,48 @@ func (s *Source) Event(n uint64, arena []byte) (engine.Event, []byte) {
 
 // AppendID appends the id of an event.
 func (s *Source) AppendID(dst []byte, n uint64) []byte {
-	if s.Kind == Text {
-		return strconv.AppendUint(fmt.Appendf(dst, "order-%06d-", Mix(s.Seed^Mix(2*n))%1_000_000), n, 10)
+	switch random := Mix(s.Seed ^ Mix(2*n)); s.Kind {
+	case Text:
+		return strconv.AppendUint(fmt.Appendf(dst, "order-%06d-", random%1_000_000), n, 10)
+	case Prefixed:
+		return appendDigits(append(dst, "payment-"...), random)
+	case ULID:
+		return s.appendULID(dst, n)
+	case Numeric:
+		return strconv.AppendUint(dst, (1+s.Seed%1000)*1_000_000_000_000+n, 10)
+	case URL:
+		return appendDigits(append(dst, "https://shop.example.com/api/v1/orders/"...), random)
 	}
 	return append(dst, s.UUID(n).String()...)
+}
+
+// appendDigits appends a number with all the digits that one may have.
+func appendDigits(dst []byte, n uint64) []byte {
+	var digits [20]byte
+	for i := len(digits) - 1; i >= 0; i-- {
+		digits[i] = '0' + byte(n%10)
+		n /= 10
+	}
+	return append(dst, digits[:]...)
+}
+
+// appendULID appends a time in the first hour of the latest week and 80 random bits, five bits for
+// each character.
+func (s *Source) appendULID(dst []byte, n uint64) []byte {
+	const alphabet = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+	ms := uint64(s.Latest.Start().UnixMilli()) + n/100%3_600_000
+	for shift := 45; shift >= 0; shift -= 5 {
+		dst = append(dst, alphabet[ms>>shift&31])
+	}
+	low := Mix(s.Seed ^ Mix(2*n)) // distinct for each n
+	high := Mix(s.Seed ^ Mix(2*n+1))
+	for shift := 10; shift >= 0; shift -= 5 {
+		dst = append(dst, alphabet[high>>shift&31])
+	}
+	for shift := 60; shift >= 0; shift -= 5 {
+		dst = append(dst, alphabet[low>>shift&31])
+	}
+	return dst
 }
 
 // UUID returns the id of an event as a UUID.

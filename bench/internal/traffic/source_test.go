@@ -11,7 +11,7 @@ import (
 )
 
 func TestIDsAreReproducibleAndDistinct(t *testing.T) {
-	for _, kind := range []IDKind{UUIDv4, UUIDv7, Text} {
+	for _, kind := range []IDKind{UUIDv4, UUIDv7, Text, Prefixed, ULID, Numeric, URL} {
 		a, err := NewSource(7, kind, 3, 4)
 		if err != nil {
 			t.Fatal(err)
