@@ -160,14 +160,14 @@ const restLimit = time.Minute
 
 // comeToRest waits until the store has written nothing for half a second, or the limit has passed.
 func (o *opened) comeToRest(ctx context.Context) error {
-	last, still := storage.Usage{}, 0
+	last, still := uint64(0), 0
 	for end := time.Now().Add(restLimit); still < 5 && time.Now().Before(end); {
 		u, err := o.store.Usage()
 		if err != nil {
 			return err
 		}
-		if still++; u != last {
-			last, still = u, 0
+		if still++; u.WrittenBytes+u.DiskBytes != last {
+			last, still = u.WrittenBytes+u.DiskBytes, 0
 		}
 		if err := wait.For(ctx, 100*time.Millisecond); err != nil {
 			return err

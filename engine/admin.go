@@ -128,8 +128,8 @@ func (a *Admin) weeks(ctx context.Context) ([]WeekInfo, error) {
 func (a *Admin) currentCounts(ctx context.Context) (map[storage.Bucket]count, error) {
 	counts := make(map[storage.Bucket]count)
 	err := a.queue.control(ctx, func(*group) error {
-		if !a.finder.screen.trusted.Load() {
-			return ErrRebuilding
+		if err := a.finder.screen.incomplete(); err != nil {
+			return err
 		}
 		for ref, c := range a.finder.screen.copyCounts() {
 			name, err := a.finder.names.name(ref.scope)

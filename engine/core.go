@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -51,8 +52,14 @@ func (c *core) Err() error {
 	return nil
 }
 
-// stop ends all judging. The first cause is kept.
+// isConfined reports whether an error of the store concerns only some claims: the engine goes on.
+func isConfined(err error) bool { return errors.As(err, new(*storage.DamageError)) }
+
+// stop ends all judging. The first cause is kept. Damage that is confined stops nothing, and is returned.
 func (c *core) stop(cause error) error {
+	if isConfined(cause) {
+		return cause
+	}
 	err := fmt.Errorf("%w: %w", ErrStopped, cause)
 	if c.failure.CompareAndSwap(nil, &err) {
 		close(c.stopped)

@@ -77,6 +77,9 @@ func (d *decider) admitClaim(g *group, r *claimSet, c *candidate) (err error) {
 	}
 	res := c.result
 	switch {
+	case isConfined(err):
+		*res = Result{Verdict: Failed, Err: err}
+		return nil
 	case err != nil:
 		return err
 	case found:
@@ -128,6 +131,10 @@ func (d *decider) admitWithdrawn(g *group, r *ownClaims) error {
 func (d *decider) admitChange(g *group, r *claimSet, c *candidate) error {
 	key := r.key(&c.place)
 	rec, found, err := d.find(key, c.place.hash)
+	if isConfined(err) {
+		c.change.err = err
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,8 @@
 //
 // An EventError is a rejected event, an ArgumentError another rejected argument; nothing was
 // written. After ErrStopped the engine gives no more verdicts: the store has failed, and is to be
-// opened again. docs/troubleshooting.md lists each error with its cause and remedy.
+// opened again. A storage.DamageError concerns only events whose claims may be in a damaged part of
+// the store. docs/troubleshooting.md lists each error with its cause and remedy.
 //
 // # Stores
 //

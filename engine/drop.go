@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -16,6 +17,7 @@ type Retention struct {
 	finder  *finder
 	queue   *queue
 	holds   *holds
+	snaps   *snapshots
 	drops   chan struct{} // has a value from the moment a drop begins until its claims are removed: there is one at a time
 	reclaim reclaim
 	nights  sync.WaitGroup // the nightly runs
@@ -81,8 +83,34 @@ func (t *Retention) beginDrop(ctx context.Context) error {
 
 func (t *Retention) endDrop() { <-t.drops }
 
-// buckets returns the buckets with claims that keep selects.
+// buckets returns the buckets with claims that keep selects. Where the store is damaged, these are all
+// buckets for which claims were noted.
 func (t *Retention) buckets(ctx context.Context, keep func(storage.Bucket) bool) ([]storage.Bucket, error) {
+	list, err := t.readableBuckets(ctx, keep)
+	var damage *storage.DamageError
+	if !errors.As(err, &damage) {
+		return list, err
+	}
+	listed := make(map[storage.Bucket]bool, len(list))
+	for _, b := range list {
+		listed[b] = true
+	}
+	err = t.queue.control(ctx, func(*group) error {
+		if t.finder.names.legacy != nil {
+			return damage
+		}
+		t.finder.names.bucketsIn(damage, func(b storage.Bucket) {
+			if keep(b) && !listed[b] {
+				list = append(list, b)
+			}
+		})
+		return nil
+	})
+	return list, err
+}
+
+// readableBuckets is buckets without those that are only in damage, which is the error.
+func (t *Retention) readableBuckets(ctx context.Context, keep func(storage.Bucket) bool) ([]storage.Bucket, error) {
 	if err := t.core.enter(); err != nil {
 		return nil, err
 	}
@@ -228,10 +256,11 @@ func (t *Retention) reclaimBehind(owed []storage.Bucket) {
 		defer t.reclaim.turn.Unlock()
 		if err := t.core.store.Reclaim(ctx, owed); err != nil {
 			if ctx.Err() == nil {
-				_ = t.core.stop(err)
+				_ = t.core.stop(err) // if it is confined, the next drop and the next open try again
 			}
 			return
 		}
+		t.snaps.rebuildAgain()
 		if t.beginDrop(ctx) != nil {
 			return // the engine is closing: the next open finds the list
 		}

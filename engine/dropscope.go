@@ -39,8 +39,8 @@ func (t *Retention) PlanScopeDrop(ctx context.Context, scope string, holds ...st
 		return plan, &ArgumentError{"scope", fmt.Sprintf("has %d bytes or is blank: give 1 to %d", len(scope), limits.ScopeBytes)}
 	}
 	err := t.queue.control(ctx, func(*group) error {
-		if !t.finder.screen.trusted.Load() {
-			return ErrRebuilding
+		if err := t.finder.screen.incomplete(); err != nil {
+			return err
 		}
 		number, known := t.finder.names.number(scope)
 		plan.Weeks = t.finder.screen.weeksOf(number, known)
@@ -115,8 +115,8 @@ func (t *Retention) DropScope(ctx context.Context, plan ScopeDropPlan) (DropRepo
 		if plan.decided(oldest, there) {
 			return nil
 		}
-		if !t.finder.screen.trusted.Load() {
-			return ErrRebuilding
+		if err := t.finder.screen.incomplete(); err != nil {
+			return err
 		}
 		for _, hold := range there {
 			if err := t.core.ownerships.checkOwnHold(Space{}, hold.Name); err != nil {

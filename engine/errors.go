@@ -49,7 +49,8 @@ var (
 	ErrPlanOutdated = errors.New("hapax: the plan is out of date, and nothing was dropped: stop the use of the scope, and make a new plan")
 
 	// ErrRebuilding says that the figures asked for are still being rebuilt by a scan in the
-	// background; ask again later.
+	// background; ask again later. If the scan has met damage, the error also wraps the
+	// storage.DamageError, and the figures are there after the damage is dropped.
 	ErrRebuilding = errors.New("hapax: the filter and its counts are still being rebuilt: ask again later")
 
 	// ErrLimit means that a stated limit (distinct names, holds, transaction size) is reached.

@@ -100,16 +100,26 @@ func (x *expiry) until(oldest weekbucket.Week, retention int, first weekbucket.W
 
 // DropWeek drops the oldest retained week with claims, expired or not, and with it the empty weeks
 // before it; or the oldest retained week, if it is empty. Any other week is ErrNotOldestWeek, a
-// held one ErrHeld. While the filters are being rebuilt, it returns ErrRebuilding.
+// held one ErrHeld. While the filters are being rebuilt, it returns ErrRebuilding. A week whose claims
+// are damaged may be dropped like any other, and with it goes the damage.
 //
 // A claim in it whose window (Event.Window) has not ended is dropped too. Its event is TooOld if it
 // has a time; without a time it belongs to the current week, and is Claimed again.
 func (t *Retention) DropWeek(ctx context.Context, week weekbucket.Week) (DropReport, error) {
+	var stored []storage.Bucket
+	damage := t.finder.screen.damage.Load()
+	if damage != nil { // the counts are incomplete until it is dropped
+		var err error
+		if stored, err = t.buckets(ctx, func(storage.Bucket) bool { return true }); err != nil {
+			return DropReport{Oldest: t.finder.kept.oldestWeek()}, err
+		}
+	}
 	return t.drop(ctx, nil, func() (weekbucket.Week, string, error) {
-		if !t.finder.screen.trusted.Load() {
+		if !t.finder.screen.trusted.Load() && (damage == nil || damage != t.finder.screen.damage.Load()) {
 			return 0, "", ErrRebuilding
 		}
-		first, some := t.finder.screen.firstWeek()
+		first := t.claimWeeks(stored, weekbucket.Min).first
+		some := first < weekbucket.Max
 		if week == weekbucket.Max || week != t.finder.kept.decideOld && (!some || week != first) {
 			return 0, "", fmt.Errorf("%w: %s is not it (weeks are kept from %s, the first that holds claims is %s)", ErrNotOldestWeek, week, t.finder.kept.decideOld, first)
 		}

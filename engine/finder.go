@@ -79,7 +79,7 @@ func (f *finder) known(r *claimSet, p *place) (Record, bool, error) {
 }
 
 // read reads a claim from the store in the committer, which frees no name meanwhile. An error of
-// the store stops the engine.
+// the store stops the engine, unless it is confined.
 func (f *finder) read(key []byte) (Record, bool, error) { return f.readKept(key, weekbucket.Max) }
 
 // readKept is read for every other goroutine. A claim in a week that is dropped meanwhile is not

@@ -53,6 +53,11 @@ func (s *snapshots) noteWeeks() error {
 		weeks[b.Week] = struct{}{}
 		return nil
 	})
+	var damage *storage.DamageError
+	if errors.As(err, &damage) && s.finder.names.legacy == nil {
+		s.finder.names.bucketsIn(damage, func(b storage.Bucket) { weeks[b.Week] = struct{}{} })
+		err = nil
+	}
 	s.finder.screen.stored.Store(&weeks)
 	return err
 }
@@ -120,7 +125,8 @@ func (s *snapshots) readJournalAfter(after, newest uint64, fn func(entry []byte)
 }
 
 // rebuild fills filters and counts from a scan of the claims at its start. The committer adds later
-// claims; counts add up, and a filter may contain a claim twice.
+// claims; counts add up, and a filter may contain a claim twice. If it meets damage, the filters
+// remain untrusted: every event reads the store, which tells those apart that may be in the damage.
 func (s *snapshots) rebuild(ctx context.Context) {
 	counts := make(map[bucketRef]count)
 	err := s.scanner.beginScan(ctx, func() { s.finder.screen.reset() }, func(c scanned) error {
@@ -142,7 +148,20 @@ func (s *snapshots) rebuild(ctx context.Context) {
 			return nil
 		})
 	}
-	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
+	var damage *storage.DamageError
+	switch {
+	case err == nil || ctx.Err() != nil || errors.Is(err, ErrClosed):
+	case errors.As(err, &damage):
+		s.finder.screen.damage.Store(damage)
+	default:
 		_ = s.core.stop(err)
+	}
+}
+
+// rebuildAgain rebuilds the filters if that met damage before, which may be gone. The caller is one of
+// goBehind.
+func (s *snapshots) rebuildAgain() {
+	if s.finder.screen.damage.Swap(nil) != nil {
+		s.core.goBehind(s.rebuild)
 	}
 }

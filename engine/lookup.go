@@ -143,7 +143,11 @@ func (f *finder) lookUpOne(r *claimSet, c *candidate) error {
 	if err == nil && !found && c.nearEnd > c.nearAt {
 		rec, _, found, err = f.knownNear(r, c)
 	}
-	if err == nil && found && !rec.free(c.seen, 0) {
+	switch {
+	case isConfined(err):
+		*c.result, c.answered, c.absent = Result{Verdict: Failed, Err: err}, true, false
+		return nil
+	case err == nil && found && !rec.free(c.seen, 0):
 		*c.result, c.answered = c.answer(&rec), true
 	}
 	return err

@@ -96,6 +96,23 @@ func (n *names) keeps(scope string, oldest weekbucket.Week) bool {
 	return known && n.legacy != nil
 }
 
+// bucketsIn calls fn for each bucket in damage in which claims may have been made: those of a topic's name
+// are among them. A note of a use is written with the first claim, and removed after all of them.
+func (n *names) bucketsIn(damage *storage.DamageError, fn func(storage.Bucket)) {
+	list := *n.list.Load()
+	for week, used := range n.used {
+		for ref := range list {
+			name := list[ref].Load()
+			if name == nil || !used.has(uint64(ref)) {
+				continue
+			}
+			if b := (storage.Bucket{Scope: *name, Week: week}); damage.Concerns(b) {
+				fn(b)
+			}
+		}
+	}
+}
+
 // remove frees the number of a name.
 func (n *names) remove(name string, ref uint64, writes []storage.StateWrite) []storage.StateWrite {
 	n.mu.Lock()

@@ -51,7 +51,7 @@ func newEngine(store storage.Store, opt Options) *Engine {
 	e.scanner = scanner{c, f, q}
 	e.snaps.core, e.snaps.finder, e.snaps.scanner = c, f, &e.scanner
 	e.committer.init(c, q.requests, &e.decider, &e.snaps)
-	e.retention.core, e.retention.finder, e.retention.queue, e.retention.holds = c, f, q, &e.holds
+	e.retention.core, e.retention.finder, e.retention.queue, e.retention.holds, e.retention.snaps = c, f, q, &e.holds, &e.snaps
 	e.retention.drops = make(chan struct{}, 1)
 	e.admin = Admin{c, f, q, &e.decider, &e.scanner}
 	return e

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/hapax-dev/hapax/bloom"
 	"github.com/hapax-dev/hapax/engine/limits"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -32,6 +34,8 @@ type screen struct {
 	// trusted says that the filters contain every claim. If it is false, they cannot report
 	// "certainly new", and counts are incomplete.
 	trusted atomic.Bool
+	// damage ended the rebuild, so that trusted remains false; nil if it did not
+	damage atomic.Pointer[storage.DamageError]
 	// stored has the weeks with claims, in addition to those with a filter, while trusted is false
 	stored atomic.Pointer[weekSet] // replaced, never changed
 	// reserved has the weeks in which open transactions have claimed and which had no filter then
@@ -64,6 +68,18 @@ func newScreen(o Options) *screen {
 	s.reserved.Store(&weekSet{})
 	s.weeksVersion.Store(1)
 	return s
+}
+
+// incomplete returns why counts are incomplete, nil if they are complete.
+func (s *screen) incomplete() error {
+	damage := s.damage.Load()
+	switch {
+	case s.trusted.Load():
+		return nil
+	case damage != nil:
+		return fmt.Errorf("%w, when the damage is gone: %w", ErrRebuilding, damage)
+	}
+	return ErrRebuilding
 }
 
 // certainlyNew reports that no claim with this hash was ever put, without I/O.
@@ -250,16 +266,6 @@ func (s *screen) copyCounts() map[bucketRef]count {
 		}
 	}
 	return counts
-}
-
-// firstWeek returns the lowest week with claims.
-func (s *screen) firstWeek() (first weekbucket.Week, found bool) {
-	for ref, c := range s.counts {
-		if c.some() && (!found || ref.week < first) {
-			first, found = ref.week, true
-		}
-	}
-	return first, found
 }
 
 // reset removes everything. It is used while the screen is not trusted.

@@ -37,7 +37,8 @@ type Stats struct {
 	// and new ones count as FilterFalsePositives.
 	FiltersSaturated, FiltersEvicted int
 	// FilterRebuilding says that every event reads the store, because the filters are not loaded
-	// yet. FilterRebuilt counts the claims that the rebuild has read so far.
+	// yet, or cannot be rebuilt before damage is dropped (Store.Damaged). FilterRebuilt counts the
+	// claims that the rebuild has read so far.
 	FilterRebuilding bool
 	FilterRebuilt    uint64
 

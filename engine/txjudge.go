@@ -9,8 +9,8 @@ import (
 // A txJudge gives verdicts on events in a transaction. The transaction's lock is held during all of
 // its methods.
 type txJudge struct {
-	core     *core
 	finder   *finder
+	core     *core
 	txFinder txFinder
 	by       Space           // who claims; zero for the application
 	lazy     bool            // see UpdateOptions.DurableAtCommit

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
@@ -221,13 +222,19 @@ func (b *batch) cannotJudge(r *delivery, err error, first bool) (done bool, stop
 		return true, b.undecodable(r, err)
 	case errors.Is(err, engine.ErrLimit) && !first:
 		return true, errCut // the transaction may be full: the record gets its own
-	case errors.Is(err, engine.ErrLimit) && b.p.partition.route.Failed == FailOpen:
+	case (errors.Is(err, engine.ErrLimit) || isDamage(err)) && b.p.partition.route.Failed == FailOpen:
 		return false, nil
+	case isDamage(err) && !first:
+		return true, errCut // the records before it commit
 	case errors.Is(err, engine.ErrLimit) && b.p.partition.route.transactional():
 		return true, b.attempted(r, err)
 	}
 	return true, err
 }
+
+// isDamage reports whether the claim on an event may be in a damaged part of the store, which works
+// otherwise.
+func isDamage(err error) bool { return errors.As(err, new(*storage.DamageError)) }
 
 // lower keeps the lowest event time of the batch.
 func (b *batch) lower(r *delivery) {

@@ -181,10 +181,10 @@ func (w *worker) work() state {
 				return next
 			}
 			continue
-		case errors.Is(err, engine.ErrLimit) && n > 1: // the adapter's own writes must also fit
+		case isOverLimit(err) && n > 1: // the adapter's own writes must also fit
 			most = n / 2
 			continue
-		case errors.Is(err, engine.ErrLimit):
+		case isOverLimit(err):
 			if next := w.overLimit(err); next != running {
 				return next
 			}
@@ -200,11 +200,18 @@ func (w *worker) work() state {
 	return running
 }
 
+// isOverLimit reports whether a batch is too much for the engine, or has an event that it cannot judge
+// while it judges others.
+func isOverLimit(err error) bool { return errors.Is(err, engine.ErrLimit) || isDamage(err) }
+
 // overLimit returns the state after a batch of one record has exceeded a limit: its handler has left
-// too little room for the adapter's writes, or the store cannot claim its event.
+// too little room for the adapter's writes, or the store cannot claim its event. The claim may also be
+// in a damaged part of the store.
 func (w *worker) overLimit(err error) state {
 	blamed := w.reading.blames(w.reading.taken[0])
 	switch {
+	case isDamage(err) && (w.partition.route.transactional() || blamed || w.partition.route.Failed == FailClosed):
+		return w.reading.stopForNow("damaged", err, publishing)
 	case blamed && w.partition.route.transactional():
 		return w.reading.failed(err)
 	case !w.partition.route.transactional() && (blamed || w.partition.route.Failed == FailClosed):

@@ -40,6 +40,7 @@
 //	dedup_store_reads_total                    counter                                look-ups in the store
 //	dedup_store_written_bytes_total            counter                                bytes written to files
 //	dedup_store_bytes                          gauge      state (disk, reclaimable)   disk: all files; reclaimable is a part of it
+//	dedup_store_damaged_tables                 gauge                                  tables with damaged claims (Stats.Store.Damaged)
 //	dedup_week_claims                          gauge      week_start                  claims of a retained week
 //	dedup_week_store_bytes                     gauge      week_start                  their bytes on disk, estimated
 //	dedup_snapshot_failures_total              counter                                snapshots of the filters that were not written

@@ -44,6 +44,8 @@ var statFigures = []figure{
 		prometheus.CounterValue, func(s *engine.Stats) float64 { return float64(s.Store.WrittenBytes) }},
 	{"snapshot_failures_total", "Snapshots of the filters that could not be written; the next open takes longer.",
 		prometheus.CounterValue, func(s *engine.Stats) float64 { return float64(s.SnapshotFailures) }},
+	{"store_damaged_tables", "Tables with damaged claims: events that may be there are not decided.",
+		prometheus.GaugeValue, func(s *engine.Stats) float64 { return float64(len(s.Store.Damaged)) }},
 	{"open_transactions", "Transactions whose closures run.",
 		prometheus.GaugeValue, func(s *engine.Stats) float64 { return float64(s.OpenTransactions) }},
 	{"holds", "Holds that keep weeks from expiring.",

@@ -2,6 +2,8 @@ package pebble
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -67,17 +69,21 @@ func (l *bucketList) drop(prefixes []string) {
 func (r *claimReader) Buckets(fn func(storage.Bucket) error) error {
 	var known bucketList
 	var found []string
+	var damage storage.DamageError
 	look := func(tables []*table) { known = r.unsealed.known.clone(tables) }
 	err := r.claims(prefixSpan([]byte{claimSpace}), look, func(tables []*table, c *cursor) (err error) {
 		if known.complete {
-			found, err = r.knownBuckets(&known, tables, c)
+			found, err = r.knownBuckets(&known, tables, c, &damage)
 			return err
 		}
-		if found, err = r.allBuckets(&known, tables, c); err == nil {
+		if found, err = r.allBuckets(&known, tables, c, &damage); err == nil && damage.Err == nil {
 			r.unsealed.complement(&known, found)
 		}
 		return err
 	})
+	if errors.As(err, new(*storage.DamageError)) { // which would mean that all others were found
+		return fmt.Errorf("%w: listing the buckets: %v", storage.ErrDamaged, err) //nolint:errorlint // not a DamageError
+	}
 	if err != nil {
 		return err
 	}
@@ -91,17 +97,24 @@ func (r *claimReader) Buckets(fn func(storage.Bucket) error) error {
 			return err
 		}
 	}
+	if damage.Err != nil {
+		return &damage
+	}
 	return nil
 }
 
-// knownBuckets returns the buckets of a complete list that have claims.
-func (r *claimReader) knownBuckets(list *bucketList, tables []*table, c *cursor) (found []string, err error) {
+// knownBuckets returns the buckets of a complete list that have claims, or may have some in the damage.
+func (r *claimReader) knownBuckets(list *bucketList, tables []*table, c *cursor, damage *storage.DamageError) (found []string, err error) {
 	for prefix, some := range list.claimed {
 		if !some {
 			if some = r.unsealed.holdsSome(tables, prefix); !some {
-				c.do(func() bool { return c.it.SeekGE(spaced(claimSpace, []byte(prefix))) })
+				start := spaced(claimSpace, []byte(prefix))
+				c.do(func() bool { return c.it.SeekGE(start) })
 				if some, err = r.seen(tables, prefix, c); err != nil {
-					return nil, err
+					if c.pass(start, damage) == nil {
+						return nil, err
+					}
+					some = true
 				}
 			}
 		}
@@ -112,25 +125,28 @@ func (r *claimReader) knownBuckets(list *bucketList, tables []*table, c *cursor)
 	return found, c.err
 }
 
-// allBuckets returns the buckets that have claims, whether the list has them or not.
-func (r *claimReader) allBuckets(list *bucketList, tables []*table, c *cursor) (found []string, err error) {
+// allBuckets returns the buckets that have claims, whether the list has them or not. It passes over
+// damaged tables, with all buckets that are only there or between their ends.
+func (r *claimReader) allBuckets(list *bucketList, tables []*table, c *cursor, damage *storage.DamageError) (found []string, err error) {
 	for prefix := range list.claimed {
 		if r.unsealed.holdsSome(tables, prefix) {
 			found = append(found, prefix)
 		}
 	}
-	for ok := c.do(c.it.First); ok; {
-		prefix, _ := splitPrefix(c.it.Key()[1:])
-		own := string(prefix)
-		if some, err := r.seen(tables, own, c); err != nil {
-			return nil, err
-		} else if some {
-			found = append(found, own)
+	at := []byte{claimSpace}
+	for ok := c.do(c.it.First); ; {
+		if ok {
+			prefix, _ := splitPrefix(c.it.Key()[1:])
+			own := string(prefix)
+			at = successor(spaced(claimSpace, prefix))
+			if some, err := r.seen(tables, own, c); some || err != nil {
+				found = append(found, own)
+			}
+		} else if at = c.pass(at, damage); at == nil {
+			return found, c.err
 		}
-		next := successor(spaced(claimSpace, []byte(own)))
-		ok = c.do(func() bool { return c.it.SeekGE(next) })
+		ok = c.do(func() bool { return c.it.SeekGE(at) })
 	}
-	return found, c.err
 }
 
 // seen reports whether there is a claim at or after c, in the bucket with that prefix, that memory

@@ -44,7 +44,18 @@ func (c *compactor) compactFlushed(stop <-chan struct{}) { c.repeat(stop, c.flus
 // compactRuns compacts the runs, as repeat.
 func (c *compactor) compactRuns(stop <-chan struct{}) {
 	runs := prefixSpan([]byte{claimSpace})
-	c.repeat(stop, c.filled, func(ctx context.Context) error { return c.compactOverlapping(ctx, runs, maxRuns) })
+	var met []storage.Damage // by the last compaction: it would meet it again
+	c.repeat(stop, c.filled, func(ctx context.Context) error {
+		if met != nil && slices.Equal(met, c.core.disk.damages.list()) {
+			return nil
+		}
+		met = nil
+		err := c.compactOverlapping(ctx, runs, maxRuns)
+		if errors.As(err, new(*storage.DamageError)) {
+			met = c.core.disk.damages.list()
+		}
+		return err
+	})
 }
 
 // repeat runs in the background from the end of the startup until stop is closed or the store
@@ -67,7 +78,7 @@ func (c *compactor) repeat(stop, wake <-chan struct{}, do func(context.Context) 
 	}()
 	for ctx.Err() == nil {
 		// The store continues without the compaction.
-		if err := do(ctx); errors.Is(err, storage.ErrDamaged) {
+		if err := do(ctx); errors.Is(err, storage.ErrDamaged) && !errors.As(err, new(*storage.DamageError)) {
 			c.core.fault.noteDamage(err)
 		}
 		select {

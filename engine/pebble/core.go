@@ -34,11 +34,26 @@ func (c *core) openPebble(logs *logCheck) (*pebble.DB, error) {
 		o.ReadOnly, o.FS = true, logs
 	}
 	o.DisableTableStats = c.tight
+	o.EventListener.TableDeleted = func(info pebble.TableDeleteInfo) {
+		d.damages.forget(tableName(uint64(info.FileNum)))
+		if c.recentRuns != nil {
+			c.recentRuns.deleted(info)
+		}
+	}
 	if c.recentRuns != nil {
 		o.Cache = c.recentRuns.cache
-		o.EventListener.TableIngested, o.EventListener.TableDeleted = c.recentRuns.ingested, c.recentRuns.deleted
+		o.EventListener.TableIngested = c.recentRuns.ingested
 	}
 	compactions := newScheduler(c.startup)
+	o.EventListener.BackgroundError = func(err error) {
+		_, _, ok := confined(err)
+		switch {
+		case ok && !inTableStats():
+			compactions.metDamage()
+		case !ok && pebble.IsCorruptionError(err):
+			d.fault.noteDamage(err)
+		}
+	}
 	o.Experimental.CompactionScheduler = compactions
 	var db *pebble.DB
 	err := d.fault.write(func() error {

@@ -1,6 +1,7 @@
 package pebble
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -12,6 +13,26 @@ import (
 type cursor struct {
 	it  *pebble.Iterator
 	err error
+}
+
+// pass makes the cursor usable again after it has met damage that is confined, which it adds to damage,
+// and returns the key after the damaged table, nil if it has not. at is where it was to move.
+func (c *cursor) pass(at []byte, damage *storage.DamageError) (next []byte) {
+	if c.err == nil {
+		return nil
+	}
+	d, span, ok := confined(c.err)
+	if !ok || bytes.Compare(span.End, at) <= 0 {
+		return nil
+	}
+	it, err := c.it.Clone(pebble.CloneOptions{})
+	if err != nil {
+		return nil
+	}
+	_ = c.it.Close() // it returns the damage again
+	damage.Parts, damage.Err = append(damage.Parts, d), c.err
+	c.it, c.err = it, nil
+	return span.End
 }
 
 // do makes one move, and turns a panic, which damaged bytes cause, into an error.

@@ -45,6 +45,7 @@ type disk struct {
 	flushes atomic.Uint64 // memory tables flushed
 	flushed func()        // called after each flush
 
+	damages   *damages
 	manifests manifests
 	logs      liveLogs
 	reserve   reserve
@@ -80,7 +81,7 @@ func heldDisk(held *storedir.Dir) *disk {
 }
 
 func newDisk(fsys vfs.FS, dir string) *disk {
-	return &disk{FS: fsys, dir: dir, fault: newFault(), flushed: func() {}}
+	return &disk{FS: fsys, dir: dir, fault: newFault(), flushed: func() {}, damages: newDamages()}
 }
 
 // dead reports whether the disk discards changes.

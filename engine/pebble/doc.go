@@ -69,6 +69,9 @@
 // Open returns [storage.ErrDamaged] for a damaged store, also if the MANIFEST or the record is
 // truncated or missing.
 //
+// Damage in a table that holds only claims is confined (damage.go): calls that need the damaged block
+// return a storage.DamageError, and the store works on.
+//
 // # What is not checked
 //
 // After a kill or a power cut, no durability record covers the newest part of the log: damage there
@@ -107,7 +110,7 @@
 // radix.go, run.go, cuts.go and packedlog.go contain what happens to claims before they are in
 // tables; runindex.go, runparts.go, runrefresh.go, tablegroup.go, runtable.go and tablefilter.go
 // look them up there; settings.go, scheduler.go and compactor.go have the settings of Pebble and
-// decide when it compacts. usage.go, verify.go and backup.go are for operators. disk.go and fault.go
+// decide when it compacts. usage.go, verify.go and backup.go are for operators, and damage.go knows the damaged tables. disk.go and fault.go
 // are the disk that stops at the first failed write, and dirfs.go and osfile.go what is below it on the
 // machine's own file system: files that are reached by the directory, not by its path. ownlogs.go
 // knows which logs Close may remove, and reserve.go keeps space for the next Open. names.go, keys.go, packed.go, chunks.go,

@@ -10,12 +10,17 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// asRead turns Pebble's errors of a read into storage.ErrDamaged, unless the file system itself
-// failed.
+// asRead turns Pebble's errors of a read into storage.ErrDamaged, or a storage.DamageError, unless the
+// file system itself failed.
 func asRead(err error) error {
 	switch {
 	case err == nil, errors.Is(err, storage.ErrDamaged):
 		return err
+	}
+	if d, _, ok := confined(err); ok {
+		return &storage.DamageError{Parts: []storage.Damage{d}, Err: err}
+	}
+	switch {
 	case pebble.IsCorruptionError(err), errors.Is(err, fs.ErrNotExist), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return fmt.Errorf("%w: %w", storage.ErrDamaged, err)
 	}

@@ -129,12 +129,15 @@ func (f *fault) lookUp(fn func() error) (err error) {
 
 // inLookUp reports whether the calling goroutine is inside lookUp: it belongs to the application,
 // so it must not be ended.
-func inLookUp() bool {
+func inLookUp() bool { return isCalledBy("(*fault).lookUp") }
+
+// isCalledBy reports whether a function whose name ends so is on the stack of the calling goroutine.
+func isCalledBy(name string) bool {
 	pcs := make([]uintptr, 128)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs)])
 	for {
 		frame, more := frames.Next()
-		if strings.HasSuffix(frame.Function, "(*fault).lookUp") {
+		if strings.HasSuffix(frame.Function, name) {
 			return true
 		}
 		if !more {

@@ -1,7 +1,9 @@
 package pebble
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -29,6 +31,30 @@ func (r *reclaimer) Reclaim(ctx context.Context, buckets []storage.Bucket) error
 	if err := r.core.fault.write(r.core.db.Flush); err != nil {
 		return fmt.Errorf("hapax: flushing the removal of %d buckets: %w", len(buckets), err)
 	}
+	err := r.cutOut(ctx, spans)
+	if err == nil {
+		err = r.rewrite(ctx, spans)
+	}
+	if errors.As(err, new(*storage.DamageError)) {
+		if err = r.cutOut(ctx, spans); err == nil {
+			err = r.rewrite(ctx, spans)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := r.gone(ctx); err != nil {
+		return err
+	}
+	r.spans.remove(spans)
+	if r.core.disk.reserve.short.Load() {
+		_ = r.core.disk.reserve.restore() // claims wait for it
+	}
+	return nil
+}
+
+// rewrite rewrites the tables that hold dropped data beside other data.
+func (r *reclaimer) rewrite(ctx context.Context, spans []pebble.KeyRange) error {
 	if err := r.settle(ctx, spans); err != nil {
 		return err
 	}
@@ -41,12 +67,26 @@ func (r *reclaimer) Reclaim(ctx context.Context, buckets []storage.Bucket) error
 			return err
 		}
 	}
-	if err := r.gone(ctx); err != nil {
-		return err
-	}
-	r.spans.remove(spans)
-	if r.core.disk.reserve.short.Load() {
-		_ = r.core.disk.reserve.restore() // claims wait for it
+	return nil
+}
+
+// cutOut removes dropped ranges from damaged tables, which cannot be rewritten. A table that lies in
+// such a range is removed unread; of another one the rest becomes a virtual table, which does not
+// contain damage in the range. For that, the blocks at the ends of the range and the table's index are
+// read: damage there remains, and is the error.
+func (r *reclaimer) cutOut(ctx context.Context, spans []pebble.KeyRange) error {
+	adjacent := func(end, start []byte) bool { return bytes.Compare(end, start) < 0 }
+	for _, span := range joined(spans, adjacent) {
+		damaged := r.core.disk.damages.within(span)
+		if len(damaged) == 0 {
+			continue
+		}
+		if err := r.core.fault.write(func() error { return r.core.db.Excise(ctx, span) }); err != nil {
+			return fmt.Errorf("hapax: removing damage from what was dropped: %w", asRead(err))
+		}
+		for _, name := range damaged {
+			r.core.disk.damages.forget(name)
+		}
 	}
 	return nil
 }

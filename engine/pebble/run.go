@@ -3,6 +3,7 @@ package pebble
 import (
 	"fmt"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -45,6 +46,40 @@ func (f *runFiles) write(table frame) (paths []string, err error) {
 		return nil, err // the writing goroutine may still be running
 	}
 	return w.paths, nil
+}
+
+// putBytes is about the size of a batch of put.
+const putBytes = 1 << 20
+
+// put writes the claims of a frozen table to tables through Pebble's log. Pebble reads tables to find the
+// level for a run that it ingests, but none for a flush: so this succeeds where a table is damaged. All
+// batches of the table are durable.
+func (f *runFiles) put(table frame) error {
+	claims := moment{table}.sorted(storage.Span{})
+	return f.core.fault.write(func() error {
+		defer claims.free()
+		b := f.core.db.NewBatch()
+		var key []byte
+		for _, r := range claims.all() {
+			var record []byte
+			if key, record = claims.at(key[:0], r); record == nil {
+				must(b.Delete(key, nil))
+			} else {
+				must(b.Set(key, record, nil))
+			}
+			if b.Len() < putBytes {
+				continue
+			}
+			if err := f.core.db.Apply(b, pebble.NoSync); err != nil {
+				return err
+			}
+			b = f.core.db.NewBatch()
+		}
+		if err := f.core.db.Apply(b, pebble.NoSync); err != nil {
+			return err
+		}
+		return f.core.db.Flush()
+	})
 }
 
 func (f *runFiles) remove(paths []string) error {

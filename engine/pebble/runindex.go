@@ -163,6 +163,17 @@ func (x *runIndex) ingested(info pebble.TableIngestInfo) {
 	}
 }
 
+// lose empties the list until the next refresh: claims have reached Pebble otherwise than in a run.
+func (x *runIndex) lose() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if l := x.list.Load(); l != nil {
+		x.since = broken
+		x.replace(&runList{drops: l.drops})
+		x.change()
+	}
+}
+
 // add makes l with one more run the list. The caller holds mu.
 func (x *runIndex) add(l *runList, run tableGroup) {
 	x.since++

@@ -179,6 +179,10 @@ func (m *mirror) add(version [][]pebble.SSTableInfo, stop <-chan struct{}) error
 		default:
 		}
 		t, err := m.table(infos[c.at])
+		if pebble.IsCorruptionError(err) || infos[c.at].Virtual {
+			m.list.coverage.omit(c) // only its keys are looked up in Pebble, which reports the damage
+			continue
+		}
 		if err != nil { // the rest is looked up in Pebble; if that has deleted the table, the next refresh follows
 			m.list.coverage.loaded = errors.Is(err, errNoRoom)
 			m.list.coverage.omit(candidates[n:]...)

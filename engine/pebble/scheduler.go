@@ -27,7 +27,9 @@ type scheduler struct {
 
 	mu      sync.Mutex // guards the fields below; not held in calls of db that take locks
 	started bool
-	running int // compactions
+	running int       // compactions
+	damaged time.Time // when a compaction last met damage
+	rested  time.Time // when compactions may begin again after that
 }
 
 var (
@@ -124,9 +126,24 @@ func (s *scheduler) begin() bool {
 	return may
 }
 
+// damageRest is the pause after two compactions in this time have met damage. Pebble would repeat one
+// of L0 at once, forever.
+const damageRest = 10 * time.Second
+
+// metDamage is called after a compaction. Pebble may hold locks in its call.
+func (s *scheduler) metDamage() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if now.Sub(s.damaged) < damageRest {
+		s.rested = now.Add(damageRest)
+	}
+	s.damaged = now
+}
+
 // mayRun reports whether one more compaction may run. The caller holds mu.
 func (s *scheduler) mayRun() bool {
-	return s.started && s.startup.isOver() && s.running < s.db.GetAllowedWithoutPermission()
+	return s.started && !time.Now().Before(s.rested) && s.startup.isOver() && s.running < s.db.GetAllowedWithoutPermission()
 }
 
 func (s *scheduler) poke() {

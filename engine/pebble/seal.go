@@ -2,10 +2,11 @@ package pebble
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
-	"github.com/cockroachdb/pebble/v2"
+	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // A sealer freezes and seals tables.
@@ -78,14 +79,8 @@ func (s *sealer) sealTable(t *table) error {
 			return err
 		}
 	}
-	if len(paths) > 0 {
-		err := s.core.fault.write(func() error { return s.core.db.Ingest(context.Background(), paths) })
-		if pebble.IsCorruptionError(err) {
-			return asRead(err)
-		}
-		if err != nil {
-			return err
-		}
+	if err := s.ingestRun(t, paths); err != nil {
+		return err
 	}
 	if err := s.attester.attestNow(); err != nil {
 		return err
@@ -95,6 +90,25 @@ func (s *sealer) sealTable(t *table) error {
 	}
 	s.unsealed.sealed()
 	return s.flushSoon()
+}
+
+// ingestRun makes the claims of a frozen table, which are in files, Pebble's.
+func (s *sealer) ingestRun(t *table, paths []string) error {
+	if len(paths) == 0 {
+		return nil
+	}
+	err := asRead(s.core.fault.write(func() error { return s.core.db.Ingest(context.Background(), paths) }))
+	if !errors.As(err, new(*storage.DamageError)) {
+		return err
+	}
+	s.unsealed.mu.RLock()
+	f := t.frame()
+	s.unsealed.mu.RUnlock()
+	if err := s.files.put(f); err != nil {
+		return err
+	}
+	s.core.recentRuns.lose()
+	return s.files.remove(paths)
 }
 
 // flushSoon flushes Pebble's memtable in the background, if that is useful. Right after a seal,

@@ -1,6 +1,8 @@
 package pebble
 
 import (
+	"math"
+
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/sstable"
@@ -55,7 +57,7 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 		MemTableStopWritesThreshold: maxMemTables,
 		L0CompactionThreshold:       4 * maxRuns, // Pebble compacts at half of it
 		L0CompactionFileThreshold:   2 * maxRuns * maxRunTables,
-		L0StopWritesThreshold:       4 * maxRuns,
+		L0StopWritesThreshold:       math.MaxInt32, // a damaged table may keep runs from being compacted
 		LBaseMaxBytes:               int64(max(minLBaseBytes, lastLevelRuns*o.PendingBytes)),
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
 	}
@@ -63,10 +65,9 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 	p.Filters = map[string]pebble.FilterPolicy{plain.Name(): plain}
 	// A read never writes: reads cause no compactions.
 	p.Experimental.ReadSamplingMultiplier = -1
-	p.EventListener.DataCorruption = func(info pebble.DataCorruptionInfo) { d.fault.noteDamage(info.Details) }
-	p.EventListener.BackgroundError = func(err error) {
-		if pebble.IsCorruptionError(err) {
-			d.fault.noteDamage(err)
+	p.EventListener.DataCorruption = func(info pebble.DataCorruptionInfo) {
+		if !d.damages.note(info) {
+			d.fault.noteDamage(info.Details)
 		}
 	}
 	p.EventListener.FlushEnd = func(info pebble.FlushInfo) {

@@ -87,6 +87,7 @@ func Open(dir string, o Options) (*Store, error) {
 	s.background.Go(func() { s.compactor.compactFlushed(s.attester.stop) })
 	s.background.Go(func() { s.compactor.compactRuns(s.attester.stop) })
 	s.background.Go(func() { s.core.mirror(s.attester.stop) })
+	s.background.Go(func() { d.damages.report(o.Logger, s.attester.stop) })
 	go s.sealer.seal()
 	return s, nil
 }
@@ -250,7 +251,7 @@ func (s *Store) Scan(ctx context.Context, span storage.Span, started func(), fn 
 }
 
 // Buckets implements storage.Store. The first call seeks from bucket to bucket, later calls only the
-// buckets of which claims were removed.
+// buckets of which claims were removed, unless a table is damaged.
 func (s *Store) Buckets(fn func(storage.Bucket) error) error {
 	return s.claimReader.Buckets(fn)
 }
@@ -310,7 +311,8 @@ func (s *Store) Usage() (u storage.Usage, err error) {
 }
 
 // BucketBytes implements storage.Store. Claims that are not in tables yet count with their bytes in
-// the journal, and the remains of a dropped bucket in tables count as nothing.
+// the journal, and the remains of a dropped bucket in tables count as nothing. So does what is in a
+// damaged table.
 func (s *Store) BucketBytes(b storage.Bucket) (uint64, error) {
 	return s.meter.BucketBytes(b)
 }

@@ -35,7 +35,7 @@ func (m *meter) Usage() (u storage.Usage, err error) {
 		u.DiskBytes += uint64(info.Size())
 	}
 	held, err := m.reclaimer.held(m.reclaimer.spans.list())
-	if err != nil {
+	if err != nil && !errors.As(err, new(*storage.DamageError)) { // the rest of them counts as nothing
 		return u, err
 	}
 	waiting, err := m.reclaimer.waitingFiles()
@@ -44,6 +44,7 @@ func (m *meter) Usage() (u storage.Usage, err error) {
 	}
 	u.ReclaimableBytes = min(held+waiting, u.DiskBytes)
 	u.WrittenBytes = m.core.disk.written.Load()
+	u.Damaged = m.core.disk.damages.list()
 	return u, nil
 }
 
@@ -56,9 +57,15 @@ func (m *meter) BucketBytes(b storage.Bucket) (uint64, error) {
 		}
 		return err
 	})
+	if errors.As(err, new(*storage.DamageError)) {
+		some, err = true, nil
+	}
 	if err != nil || !some {
 		return 0, err
 	}
 	n, err := m.reclaimer.estimate(span)
+	if errors.As(err, new(*storage.DamageError)) {
+		n, err = 0, nil
+	}
 	return n + m.unsealed.bytesOf(prefix), err
 }

@@ -20,7 +20,11 @@ import (
 // Errors: a store never ends the process. After a failed write or sync it has failed for good: that call,
 // every wait for an earlier batch that is not yet durable, and every later call that writes return
 // an error that wraps the cause. Damaged bytes give an error that wraps ErrDamaged, never a missing
-// or another value. The store documents what is checked when it is opened, and what at each read.
+// or another value. The store documents what is checked when it is opened, and what at each read. A
+// *DamageError is returned where only claims cannot be read: a store that cannot tell which returns
+// another error, after which the engine stops. Claim returns it for a key that may be in the damage,
+// Buckets after it has called fn for all other buckets, Scan where it meets the damage; Apply and Drop
+// never do.
 type Store interface {
 	// Acquire is called by an engine before any other method, and Release if the engine could not be
 	// opened. Between the two, and after Close, Acquire returns ErrInUse: batches of two engines
@@ -205,4 +209,7 @@ type Usage struct {
 	// WrittenBytes is what was written to files since the store was opened: log, tables, rewriting,
 	// sidecars.
 	WrittenBytes uint64
+	// Damaged are the damaged parts that reads have met since the store was opened and that are still
+	// there.
+	Damaged []Damage
 }
