@@ -19,7 +19,7 @@ func (e *AddError) Error() string {
 	if e.Overflow {
 		cause = "the sum overflows int64: add less, or set the key anew with Put"
 	}
-	return fmt.Sprintf("hapax: %s (key %q)", cause, e.Key)
+	return "hapax: " + cause // without the key, which may come from a stranger
 }
 
 // int64Size is the length of a value that can be added to: an int64 in two's complement, big

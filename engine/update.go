@@ -6,6 +6,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/hapax-dev/hapax/internal/untrusted"
 )
 
 // UpdateOptions change how Update runs. The zero value is safe.
@@ -96,7 +98,7 @@ func (e *Engine) Update(ctx context.Context, fn func(tx *Tx) error, options ...U
 	}
 	for attempt := 0; ; attempt++ {
 		err := e.updateOnce(ctx, fn, &opt)
-		if !errors.Is(err, ErrConflict) || attempt >= opt.Retries {
+		if !untrusted.Is(err, ErrConflict) || attempt >= opt.Retries { // it may be the closure's error
 			return err
 		}
 		opt.Expected, opt.BeforeTurn = nil, nil
@@ -113,7 +115,7 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 	tx := e.transactor.begin()
 	tx.judge.lazy, tx.judge.ctx, tx.member = opt.DurableAtCommit, ctx, opt.Lane
 	e.core.leave()
-	committed := false
+	committed, left := false, false // left: the committer may still refer to the transaction
 	finish := func() {
 		if committed {
 			e.core.counters.verdicts.add(&tx.judge.kept)
@@ -123,7 +125,7 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 		tx.judge.watched.end(&e.core.observations, err, committed)
 	}
 	defer func() { // also if fn panics
-		if errors.Is(err, errLeft) {
+		if left {
 			go func() {
 				defer e.core.leave()
 				<-tx.req.ticket.done
@@ -153,9 +155,9 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 	}
 	if err == nil {
 		err = e.transactor.commit(ctx, tx)
-		committed = err == nil
+		committed, left = err == nil, errors.Is(err, errLeft)
 	}
-	if !errors.Is(err, errLeft) {
+	if !left {
 		e.transactor.afterLoss(ctx, tx)
 	}
 	return err

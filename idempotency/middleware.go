@@ -207,8 +207,10 @@ func (m *middleware) report(r *http.Request, err error) {
 func (m *middleware) refuseTenant(w http.ResponseWriter, r *http.Request, err error) {
 	m.report(r, err)
 	status := http.StatusInternalServerError
-	if se, ok := errors.AsType[*StatusError](err); ok && se.Status >= 400 && se.Status <= 599 {
-		status = se.Status
+	if se, ok := errors.AsType[*StatusError](err); ok {
+		if own := se.Status; own >= 400 && own <= 599 { // read once
+			status = own
+		}
 	}
 	refuse(w, status, problemTenant, "the tenant of the request cannot be determined")
 }

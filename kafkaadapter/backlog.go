@@ -206,5 +206,5 @@ func (p *partition) lose(n int, r *delivery, err error) {
 	if r.Verdict != engine.Claimed {
 		what = "taken without a claim"
 	}
-	p.log.Error("events were "+what+" but not handled: they are lost", "events", n, "offset", r.Record.Offset, "id", idText(r.Event.ID), "error", err)
+	p.log.Error("events were "+what+" but not handled: they are lost", "events", n, "offset", r.Record.Offset, p.c.opt.Telemetry.IDs.Attr("id", string(r.Event.ID)), "error", err)
 }

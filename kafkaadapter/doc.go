@@ -136,4 +136,11 @@
 // Info: a partition continues after a stop. Duplicates are logged at
 // Options.Telemetry.DuplicateLevel, Debug by default. To log messages of the client, set
 // kgo.WithLogger in Options.Client.
+//
+// A line is one line: texts of errors are cut to 2 KiB and escaped. Options.Telemetry.IDs says how
+// ids of events are shown.
+//
+// The error of a handler, of Decode and of identify.Rules.Payload is read once, when it is returned.
+// What the application does to it later changes nothing; errors.Is and errors.As find what it
+// wrapped, in a StopError too.
 package kafkaadapter

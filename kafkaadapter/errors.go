@@ -3,8 +3,10 @@ package kafkaadapter
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/untrusted"
 )
 
 // Errors that a caller can act on. They are wrapped: test them with errors.Is.
@@ -195,13 +197,24 @@ func isTransient(err error) bool {
 	return err != nil && (errors.As(err, new(*transientError)) || errors.Is(err, engine.ErrOutboxFull))
 }
 
-// A PanicError is the error of a handler that panicked, or whose error panicked in Error, Unwrap, Is
-// or As. It counts as a failed attempt.
+// A PanicError is the error of a handler that panicked, or whose error panicked in Error or Unwrap.
+// It counts as a failed attempt.
 type PanicError struct {
 	Value any
 	Stack []byte
+
+	text string // of Value, at the time of the panic
 }
 
-func (e *PanicError) Error() string { return fmt.Sprintf("hapax: the handler panicked: %v", e.Value) }
+func newPanicError(value any) *PanicError {
+	return &PanicError{value, debug.Stack(), untrusted.Text(fmt.Sprintf("hapax: the handler panicked: %v", value))}
+}
+
+func (e *PanicError) Error() string {
+	if e.text == "" { // the application has made it
+		return newPanicError(e.Value).text
+	}
+	return e.text
+}
 
 var errNilEngine = fmt.Errorf("%w: the engine is nil: open one with engine.Open, and check its error", ErrOption)

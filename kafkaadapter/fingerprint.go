@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/internal/untrusted"
 )
 
 // ErrMismatch means that a record has the id of an event that was claimed with another
@@ -24,7 +26,7 @@ func (r *Route) fingerprint(rec *kgo.Record) (hash string, err error) {
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("hapax: panic in Route.Fingerprint: %v", v)
+			err = errors.New(untrusted.Text(fmt.Sprintf("hapax: panic in Route.Fingerprint: %v", v)))
 		}
 	}()
 	b := r.Fingerprint(rec)

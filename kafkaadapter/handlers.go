@@ -2,12 +2,10 @@ package kafkaadapter
 
 import (
 	"context"
-	"errors"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/untrusted"
 )
 
 // handlers calls the application's handlers for a partition, and measures how long they run.
@@ -45,13 +43,14 @@ func (h *handlers) overdue() (most time.Duration) {
 	return most
 }
 
-// call runs the handler of the record at an offset, or of several beginning with it. It returns a panic as an
-// error, also one of the methods of the handler's error, such as that of a nil pointer.
+// call runs the handler of the record at an offset, or of several beginning with it. It takes the handler's error
+// over, and returns a panic as an error, also one of the methods of that error, such as that of a nil
+// pointer.
 func (h *handlers) call(ctx context.Context, offset int64, slot int, fn func(ctx context.Context) error) (err error) {
 	h.running.Store(offset)
 	defer func() {
 		if v := recover(); v != nil {
-			err = &PanicError{v, debug.Stack()}
+			err = newPanicError(v)
 		}
 	}()
 	if limit := h.limit; limit > 0 {
@@ -62,8 +61,7 @@ func (h *handlers) call(ctx context.Context, offset int64, slot int, fn func(ctx
 		defer h.ends[slot].Store(0)
 	}
 	if err = fn(ctx); err != nil {
-		// they call all methods of the error, and are called again where a panic would end the process
-		_, _, _ = err.Error(), isTransient(err), errors.Is(err, engine.ErrLimit)
+		return untrusted.Take(err) // what it becomes later counts for nothing
 	}
-	return err
+	return nil
 }

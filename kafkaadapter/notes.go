@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/untrusted"
 )
 
 // A note is a log message about a record, logged when the batch has committed.
@@ -22,7 +22,7 @@ type note struct {
 }
 
 // logNotes logs the results of a committed batch for its records.
-func logNotes(ctx context.Context, log *slog.Logger, duplicates slog.Level, notes []note, next int64) {
+func logNotes(ctx context.Context, log *slog.Logger, o *Telemetry, notes []note, next int64) {
 	left := 0 // not logged one by one
 	for i := range notes {
 		n := &notes[i]
@@ -35,7 +35,7 @@ func logNotes(ctx context.Context, log *slog.Logger, duplicates slog.Level, note
 		case n.policy == "own_id":
 			text = "the headers of a dead letter are not accepted; the record is judged by its own id"
 		case n.verdict == engine.Duplicate:
-			level, text = duplicates, "duplicate skipped"
+			level, text = o.DuplicateLevel.Level(), "duplicate skipped"
 		case n.policy == "retry":
 			text = "handling failed; the record is retried"
 		case n.policy == "dead_letter":
@@ -48,7 +48,7 @@ func logNotes(ctx context.Context, log *slog.Logger, duplicates slog.Level, note
 		if !log.Enabled(ctx, level) {
 			continue
 		}
-		args := []any{"offset", n.rec.Offset, "id", idText(n.event.ID), "time", n.event.Time}
+		args := []any{"offset", n.rec.Offset, o.IDs.Attr("id", string(n.event.ID)), "time", n.event.Time}
 		if n.verdict == engine.Duplicate && n.policy == "" {
 			args = append(args, "first_seen", n.record.FirstSeen, "first_origin", n.record.Origin.String(), "state", n.record.State.String())
 		} else {
@@ -57,7 +57,7 @@ func logNotes(ctx context.Context, log *slog.Logger, duplicates slog.Level, note
 		if n.err != nil {
 			args = append(args, "error", n.err)
 			if panicked := (*PanicError)(nil); errors.As(n.err, &panicked) {
-				args = append(args, "stack", string(panicked.Stack))
+				args = append(args, "stack", untrusted.Lines(panicked.Stack))
 			}
 		}
 		log.Log(ctx, level, text, args...)
@@ -69,16 +69,3 @@ func logNotes(ctx context.Context, log *slog.Logger, duplicates slog.Level, note
 
 // maxNotes is the maximum number of records of one batch that are logged one by one.
 const maxNotes = 16
-
-// idText formats an id for a log: shortened, with non-text bytes escaped.
-func idText(id []byte) string {
-	const most = 128
-	if len(id) > most {
-		return strconv.Quote(string(id[:most])) + "..."
-	}
-	s := string(id)
-	if q := strconv.Quote(s); q[1:len(q)-1] != s {
-		return q
-	}
-	return s
-}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/limits"
+	"github.com/hapax-dev/hapax/internal/untrusted"
+	"github.com/hapax-dev/hapax/redact"
 )
 
 // Defaults for zero values of Options, and limits.
@@ -146,6 +148,8 @@ type Timeouts struct {
 type Telemetry struct {
 	// Logger receives the log: see the package documentation. nil = slog.Default().
 	Logger *slog.Logger
+	// IDs says how ids of events are shown in the log. The zero value shows them.
+	IDs redact.IDs
 	// DuplicateLevel is the level at which duplicates are logged. nil = slog.LevelDebug.
 	DuplicateLevel slog.Leveler
 	// Registerer registers the metrics of the package documentation. nil: none are registered.
@@ -200,7 +204,7 @@ func (o *Options) complete() {
 	defaulted(&o.Timeouts.Shutdown, DefaultShutdownTimeout)
 	defaulted(&o.Telemetry.LagInterval, DefaultLagInterval)
 	defaulted(&o.Timeouts.Silence, DefaultSilenceTimeout)
-	defaulted(&o.Telemetry.Logger, slog.Default())
+	o.Telemetry.Logger = untrusted.Logger(o.Telemetry.Logger)
 	if o.Telemetry.DuplicateLevel == nil {
 		o.Telemetry.DuplicateLevel = slog.LevelDebug
 	}
@@ -231,6 +235,9 @@ func (o *Options) check() error {
 		if d.value < 0 {
 			return fmt.Errorf("%w: Options.%s is %v: give 0 or more", ErrOption, d.name, d.value)
 		}
+	}
+	if err := o.Telemetry.IDs.Check(); err != nil {
+		return fmt.Errorf("%w: Options.Telemetry.IDs: %w", ErrOption, err)
 	}
 	if err := o.Membership.checkPinned(); err != nil {
 		return err

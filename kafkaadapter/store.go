@@ -11,6 +11,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/keyspace"
+	"github.com/hapax-dev/hapax/internal/untrusted"
 	"github.com/hapax-dev/hapax/internal/wait"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
@@ -100,7 +101,7 @@ func (b *binder) callFailOpen(ctx context.Context) (*engine.Engine, error) {
 		if err == nil && eng == nil {
 			err = fmt.Errorf("%w: Options.FailOpen returned neither an engine nor an error", ErrOption)
 		}
-		opened <- result{eng, err}
+		opened <- result{eng, untrusted.Error(err)}
 	}()
 	select {
 	case r := <-opened:

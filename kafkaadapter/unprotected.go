@@ -167,6 +167,6 @@ func (w *worker) unclaimed(n int) (*batch, error) {
 	if len(b.result.claimed) == 0 {
 		w.partition.c.m.tally(w.partition.pos.Topic, &b.result.tally)
 	}
-	logNotes(w.partition.ctx, w.partition.log, w.partition.c.opt.Telemetry.DuplicateLevel.Level(), b.notes, b.result.next)
+	logNotes(w.partition.ctx, w.partition.log, &w.partition.c.opt.Telemetry, b.notes, b.result.next)
 	return b, stop
 }

@@ -336,7 +336,7 @@ func (w *worker) commitBatch(n int) (*batch, error) {
 		w.partition.hold.set(b.holdAt)
 	}
 	w.partition.offsets.moved(b.result.unbegun(0))
-	logNotes(w.partition.ctx, w.partition.log, w.partition.c.opt.Telemetry.DuplicateLevel.Level(), b.notes, b.result.next)
+	logNotes(w.partition.ctx, w.partition.log, &w.partition.c.opt.Telemetry, b.notes, b.result.next)
 	if b.result.tally.idRules[identify.IDPosition] > 0 {
 		notePositions(w.partition)
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/hapax-dev/hapax/redact"
 )
 
 // ErrInProgress means that another listener is handling the message. Return it to the queue, so
@@ -24,14 +26,20 @@ type InProgressError struct {
 	// LeaseEnd is the time, by the clock of the engine, at which the message can be taken over
 	// unless its lease is renewed. It is zero if an open transaction holds the message.
 	LeaseEnd time.Time
+
+	shown string // for ID, by Options.IDs
 }
 
 // Error implements error.
 func (e *InProgressError) Error() string {
-	if e.LeaseEnd.IsZero() {
-		return fmt.Sprintf("%v (%q)", ErrInProgress, e.ID)
+	shown := e.shown
+	if shown == "" { // the application has made it
+		shown = redact.Plain().Text(e.ID)
 	}
-	return fmt.Sprintf("%v (%q, leased until %s)", ErrInProgress, e.ID, e.LeaseEnd.Format(time.RFC3339Nano))
+	if e.LeaseEnd.IsZero() {
+		return fmt.Sprintf("%v: %s", ErrInProgress, shown)
+	}
+	return fmt.Sprintf("%v: %s, leased until %s", ErrInProgress, shown, e.LeaseEnd.Format(time.RFC3339Nano))
 }
 
 // Unwrap returns ErrInProgress.

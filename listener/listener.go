@@ -106,15 +106,15 @@ func (l *listener[M]) receive(ctx context.Context, message M) ([]byte, error) {
 		return []byte(r.Record.Data), nil
 	case engine.Pending, engine.InFlight:
 		l.count(inProgress)
-		return nil, &InProgressError{ID: id, LeaseEnd: r.Record.LeaseEnd}
+		return nil, &InProgressError{ID: id, LeaseEnd: r.Record.LeaseEnd, shown: l.Options.IDs.Text(id)}
 	case engine.Mismatch:
 		l.count(refused)
-		return nil, fmt.Errorf("%w (%q)", ErrMismatch, id)
+		return nil, fmt.Errorf("%w: %s", ErrMismatch, l.Options.IDs.Text(id))
 	case engine.Failed:
 		return l.notJudged(ctx, message, id, err)
 	}
 	l.count(refused)
-	return nil, fmt.Errorf("listener: message %q is %v: check the clock of this machine", id, r.Verdict)
+	return nil, fmt.Errorf("listener: message %s is %v: check the clock of this machine", l.Options.IDs.Text(id), r.Verdict)
 }
 
 // claim claims the event. With FailOpen it gives up early enough to handle the message.
@@ -130,7 +130,7 @@ func (l *listener[M]) claim(ctx context.Context, ev engine.Event) (engine.Result
 // logDuplicate logs a duplicate as a warning, at most one in duplicatesEvery, and others at level debug.
 func (l *listener[M]) logDuplicate(ctx context.Context, id string, first *engine.Record) {
 	level, skipped := l.duplicates.level(time.Now())
-	l.Options.Logger.LogAttrs(ctx, level, "listener: duplicate message skipped", slog.String("correlation_id", id),
+	l.Options.Logger.LogAttrs(ctx, level, "listener: duplicate message skipped", l.Options.IDs.Attr("correlation_id", id),
 		slog.String("consumer_scope_id", l.Options.Scope), slog.String("queue", l.Options.Queue),
 		slog.Time("first_seen", first.FirstSeen), slog.String("first_queue", first.Origin.Topic), slog.Int("not_logged", skipped))
 }
@@ -150,7 +150,7 @@ func (l *listener[M]) notJudged(ctx context.Context, message M, id string, err e
 	default:
 		l.count(storeError)
 	}
-	return nil, fmt.Errorf("listener: message %q could not be claimed: %w", id, err)
+	return nil, fmt.Errorf("listener: message %s could not be claimed: %w", l.Options.IDs.Text(id), err)
 }
 
 // run calls the handler with a claim that is final.
@@ -186,7 +186,7 @@ func (l *listener[M]) runLeased(ctx context.Context, message M, id string, lease
 	returned = true
 	stop()
 	if err == nil && len(result) > limits.DataBytes {
-		err = fmt.Errorf("listener: the result of message %q has %d bytes, the cap is %d: keep a reference to it", id, len(result), limits.DataBytes)
+		err = fmt.Errorf("listener: the result of message %s has %d bytes, the cap is %d: keep a reference to it", l.Options.IDs.Text(id), len(result), limits.DataBytes)
 	}
 	if err != nil {
 		return nil, l.release(ctx, id, lease, err)
@@ -210,7 +210,7 @@ func (l *listener[M]) enter(ctx context.Context, message M, id string, lease *en
 	if err == nil {
 		err = ErrTooMany
 	}
-	return "", l.release(context.WithoutCancel(ctx), id, lease, fmt.Errorf("%w (%q)", err, id))
+	return "", l.release(context.WithoutCancel(ctx), id, lease, fmt.Errorf("%w: %s", err, l.Options.IDs.Text(id)))
 }
 
 // patience is how long the end of a claim may take while the store stalls: after a lease, another
@@ -228,7 +228,7 @@ func (l *listener[M]) release(ctx context.Context, id string, lease *engine.Leas
 	ctx, cancel := context.WithTimeout(ctx, l.patience())
 	defer cancel()
 	if err := l.eng.Release(ctx, lease); err != nil {
-		return errors.Join(cause, fmt.Errorf("listener: message %q could not be released, it waits for the end of its lease: %w", id, err))
+		return errors.Join(cause, fmt.Errorf("listener: message %s could not be released, it waits for the end of its lease: %w", l.Options.IDs.Text(id), err))
 	}
 	return cause
 }
@@ -251,7 +251,7 @@ func (l *listener[M]) finish(ctx context.Context, id, group string, lease *engin
 	default:
 		l.count(storeError)
 	}
-	return fmt.Errorf("listener: message %q was handled, and its claim could not be finished: %w", id, err)
+	return fmt.Errorf("listener: message %s was handled, and its claim could not be finished: %w", l.Options.IDs.Text(id), err)
 }
 
 // keep renews the lease until stop is called; stop waits for a renewal in progress. It calls lost
@@ -283,7 +283,7 @@ func (l *listener[M]) keep(ctx context.Context, lease *engine.Lease, lost contex
 }
 
 func (l *listener[M]) warnOpen(ctx context.Context, id string, err error) {
-	l.Options.Logger.LogAttrs(ctx, slog.LevelWarn, "listener: message handled although the store failed", slog.String("correlation_id", id),
+	l.Options.Logger.LogAttrs(ctx, slog.LevelWarn, "listener: message handled although the store failed", l.Options.IDs.Attr("correlation_id", id),
 		slog.String("consumer_scope_id", l.Options.Scope), slog.String("queue", l.Options.Queue), slog.Any("error", err))
 }
 

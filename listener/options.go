@@ -11,6 +11,8 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/limits"
+	"github.com/hapax-dev/hapax/internal/untrusted"
+	"github.com/hapax-dev/hapax/redact"
 )
 
 // The defaults of Options.
@@ -88,6 +90,10 @@ type Options[M any] struct {
 	// of others before it (not_logged); these are logged at level debug. nil = slog.Default().
 	Logger *slog.Logger
 
+	// IDs says how correlation ids are shown in the log and in the texts of errors. The zero value shows
+	// them.
+	IDs redact.IDs
+
 	// Registerer registers the metrics of the package documentation; listeners may share one. nil:
 	// none are registered.
 	Registerer prometheus.Registerer
@@ -114,8 +120,9 @@ func (o Options[M]) withDefaults() (Options[M], error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
+	o.Logger = untrusted.Logger(o.Logger)
+	if err := o.IDs.Check(); err != nil {
+		return o, fmt.Errorf("listener: Options.IDs: %w", err)
 	}
 	switch {
 	case o.ID == nil:

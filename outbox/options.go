@@ -9,6 +9,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/internal/untrusted"
+	"github.com/hapax-dev/hapax/redact"
 )
 
 // Options configure a Relay. Client must be set, unless the relay is disabled.
@@ -87,6 +90,9 @@ type Retry struct {
 type Telemetry struct {
 	// Logger receives the log. nil = slog.Default().
 	Logger *slog.Logger
+	// IDs says how ids of messages are shown in the log and in the texts of errors. The zero value
+	// shows them.
+	IDs redact.IDs
 	// Registerer registers the metrics of the package documentation. nil: none are registered.
 	Registerer prometheus.Registerer
 }
@@ -116,7 +122,7 @@ func (o Options) withDefaults() (Options, error) {
 	defaulted(&o.Retry.Min, DefaultMinBackoff)
 	defaulted(&o.Retry.Max, max(DefaultMaxBackoff, o.Retry.Min))
 	defaulted(&o.Retry.Attempts, DefaultAttempts)
-	defaulted(&o.Telemetry.Logger, slog.Default())
+	o.Telemetry.Logger = untrusted.Logger(o.Telemetry.Logger)
 	if o.Clock == nil {
 		o.Clock = machineClock{}
 	}
@@ -138,6 +144,9 @@ func defaulted[T comparable](field *T, value T) {
 func (o *Options) check() error {
 	refuse := func(field, why string, args ...any) error {
 		return fmt.Errorf("outbox: Options.%s %s", field, fmt.Sprintf(why, args...))
+	}
+	if err := o.Telemetry.IDs.Check(); err != nil {
+		return fmt.Errorf("outbox: Options.Telemetry.IDs: %w", err)
 	}
 	switch {
 	case len(o.Client) == 0 && !o.Disabled:

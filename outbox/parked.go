@@ -61,7 +61,7 @@ func (r *Relay) Parked(ctx context.Context) iter.Seq2[ParkedMessage, error] {
 func (r *Relay) Redrive(ctx context.Context, id string) error {
 	n, err := r.unpark(ctx, entry.ParkedIDPrefix(id), newRedrive())
 	if err == nil && n == 0 {
-		return fmt.Errorf("%w: %q", ErrNotParked, id)
+		return fmt.Errorf("%w: %s", ErrNotParked, r.shared.opt.Telemetry.IDs.Text(id))
 	}
 	return err
 }
@@ -78,7 +78,7 @@ func (r *Relay) RedriveAll(ctx context.Context) (n int, err error) {
 func (r *Relay) Drop(ctx context.Context, id string) error {
 	n, err := r.unpark(ctx, entry.ParkedIDPrefix(id), nil)
 	if err == nil && n == 0 {
-		return fmt.Errorf("%w: %q", ErrNotParked, id)
+		return fmt.Errorf("%w: %s", ErrNotParked, r.shared.opt.Telemetry.IDs.Text(id))
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/internal/entry"
+	"github.com/hapax-dev/hapax/internal/untrusted"
 )
 
 // A sending is a batch on its way to the broker. Of each group, one item at a time is in flight,
@@ -58,7 +59,7 @@ func (b *sending) start(i *item) {
 	f := newFlight(i)
 	b.flying[i] = f
 	b.client.Produce(f, i.record(), func(r *kgo.Record, err error) {
-		b.results <- result{f, r.Offset, err} // it has capacity for all
+		b.results <- result{f, r.Offset, untrusted.Error(err)} // it has capacity for all
 		if b.left.Load() {
 			b.c.shared.wakeUp()
 		}

@@ -148,7 +148,7 @@ func (s *session) report(w *work, c *change) {
 	s.connection.shared.metrics.failed.Add(float64(failures))
 	log := s.connection.shared.opt.Telemetry.Logger
 	for _, i := range c.parked {
-		log.Error("outbox: a message is parked", slog.String("id", i.Entry.ID), slog.String("topic", i.Entry.Topic),
+		log.Error("outbox: a message is parked", s.connection.shared.opt.Telemetry.IDs.Attr("id", i.Entry.ID), slog.String("topic", i.Entry.Topic),
 			slog.Uint64("attempts", i.Entry.Attempts), slog.String("error", i.Entry.LastError))
 	}
 	switch {

@@ -1,10 +1,9 @@
 package outbox
 
 import (
-	"strings"
-
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/entry"
+	"github.com/hapax-dev/hapax/internal/untrusted"
 )
 
 // settle turns the outcome of a batch into a change of the store. Afterwards, the queue is as if
@@ -127,11 +126,7 @@ func (i *item) fail(now int64, r *Retry) {
 		i.Entry.Refused++
 	}
 	i.Entry.NotBefore = now + r.delay(i.Entry.Attempts).Milliseconds()
-	i.Entry.LastError = i.err.Error()
-	if len(i.Entry.LastError) > maxErrorBytes {
-		i.Entry.LastError = i.Entry.LastError[:maxErrorBytes]
-	}
-	i.Entry.LastError = strings.ToValidUTF8(i.Entry.LastError, "")
+	i.Entry.LastError = untrusted.Capped(i.err.Error(), maxErrorBytes)
 }
 
 // exhausted reports whether a failed item must be parked.

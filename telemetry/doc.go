@@ -78,8 +78,8 @@
 // The outcome error sets the status Error and records the error; a batch records the first one. A
 // transaction that does not commit has the status Error with the error of its run. Attributes are
 // set when the verdict is known, so that samplers do not see them, and only if the span is
-// recorded. Scopes, topics and ids are truncated to 1 KiB. Ids are shown as given unless
-// Options.EventIDs says otherwise.
+// recorded. Scopes and topics are truncated to 1 KiB, texts of errors to 2 KiB, and
+// characters in them that are not printable are escaped. Options.IDs says how ids are shown.
 //
 // # Cost
 //

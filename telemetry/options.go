@@ -9,6 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/hapax-dev/hapax/redact"
 )
 
 // Options configure an Observer. Registerer must be given; the rest may be zero.
@@ -45,8 +47,8 @@ type Options struct {
 	// for each event that a transaction judges, below the transaction's own.
 	SpanPerEvent bool
 
-	// EventIDs says how ids are shown in spans.
-	EventIDs EventIDs
+	// IDs says how ids of events are shown in spans. The zero value shows them.
+	IDs redact.IDs
 }
 
 // The defaults of Options.
@@ -54,22 +56,6 @@ const (
 	DefaultMaxScopes  = 100
 	DefaultMaxWeeks   = 12
 	DefaultWeeksEvery = time.Minute
-)
-
-// EventIDs says how the ids of events are shown in spans.
-type EventIDs uint8
-
-const (
-	// IDsAsGiven shows text unchanged, truncated to 1 KiB; other bytes as 0x and hexadecimal
-	// digits.
-	IDsAsGiven EventIDs = iota
-
-	// IDsHashed shows the first 32 hexadecimal digits of the id's SHA-256. Anyone who can guess an
-	// id can recognize it.
-	IDsHashed
-
-	// IDsOmitted shows no ids.
-	IDsOmitted
 )
 
 var namespaces = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
@@ -96,8 +82,9 @@ func (o Options) withDefaults() (Options, error) {
 		return o, errors.New("telemetry: Options.MaxScopes is negative")
 	case o.WeeksEvery < 0:
 		return o, errors.New("telemetry: Options.WeeksEvery is negative")
-	case o.EventIDs > IDsOmitted:
-		return o, fmt.Errorf("telemetry: Options.EventIDs is %d: give IDsAsGiven, IDsHashed or IDsOmitted", o.EventIDs)
+	}
+	if err := o.IDs.Check(); err != nil {
+		return o, fmt.Errorf("telemetry: Options.IDs: %w", err)
 	}
 	return o, nil
 }

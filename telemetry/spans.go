@@ -2,13 +2,9 @@ package telemetry
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"reflect"
-	"strings"
 	"sync/atomic"
-	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -16,6 +12,8 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/untrusted"
+	"github.com/hapax-dev/hapax/redact"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -29,7 +27,7 @@ type tracers struct {
 	single, batch, update string // names of spans
 
 	perEvent bool
-	ids      EventIDs
+	ids      redact.IDs
 	cached   atomic.Pointer[tracerOf]
 }
 
@@ -47,7 +45,7 @@ func newTracers(opt Options) *tracers {
 		provider: opt.TracerProvider,
 		single:   prefix + SpanClaim, batch: prefix + SpanClaimBatch, update: prefix + SpanUpdate,
 		perEvent: opt.SpanPerEvent,
-		ids:      opt.EventIDs,
+		ids:      opt.IDs,
 	}
 }
 
@@ -109,15 +107,15 @@ func (t *tracers) end(spans []trace.Span, events []engine.Event, results []engin
 
 func (t *tracers) describe(span trace.Span, ev *engine.Event, res *engine.Result) {
 	attrs := make([]attribute.KeyValue, 0, 7)
-	attrs = append(attrs, AttrScope.String(cut(text(ev.Scope))))
-	if t.ids != IDsOmitted {
-		attrs = append(attrs, AttrEventID.String(t.eventID(ev.ID)))
+	attrs = append(attrs, AttrScope.String(untrusted.Capped(ev.Scope, maxAttrBytes)))
+	if !t.ids.Omits() {
+		attrs = append(attrs, AttrEventID.String(t.ids.Text(string(ev.ID))))
 	}
 	if week, err := weekbucket.Of(ev.Time); err == nil && !ev.Time.IsZero() {
 		attrs = append(attrs, AttrWeekStart.String(week.String()))
 	}
 	attrs = append(attrs,
-		AttrTopic.String(cut(text(ev.Origin.Topic))),
+		AttrTopic.String(untrusted.Capped(ev.Origin.Topic, maxAttrBytes)),
 		AttrPartition.Int64(int64(ev.Origin.Partition)),
 		AttrOffset.Int64(ev.Origin.Offset),
 		AttrOutcome.String(verdict(res.Verdict).String()))
@@ -149,10 +147,10 @@ func (g *group) add(scope, topic string, partition int32) {
 func (g *group) describe(span trace.Span, n *verdictCounts) (events int) {
 	attrs := make([]attribute.KeyValue, 0, 4+len(engine.Verdicts))
 	if g.populated && !g.noScope {
-		attrs = append(attrs, AttrScope.String(cut(text(g.scope))))
+		attrs = append(attrs, AttrScope.String(untrusted.Capped(g.scope, maxAttrBytes)))
 	}
 	if g.populated && !g.noTopic {
-		attrs = append(attrs, AttrTopic.String(cut(text(g.topic))))
+		attrs = append(attrs, AttrTopic.String(untrusted.Capped(g.topic, maxAttrBytes)))
 	}
 	if g.populated && !g.noPartition {
 		attrs = append(attrs, AttrPartition.Int64(int64(g.partition)))
@@ -209,26 +207,9 @@ func fail(span trace.Span, err error, before string) {
 		span.SetStatus(codes.Error, before+"no verdict")
 		return
 	}
-	span.RecordError(err)
-	span.SetStatus(codes.Error, before+text(err.Error()))
-}
-
-func (t *tracers) eventID(id []byte) string {
-	switch {
-	case t.ids == IDsHashed:
-		sum := sha256.Sum256(id)
-		return hex.EncodeToString(sum[:16])
-	case utf8.Valid(id):
-		return cut(string(id[:min(len(id), maxAttrBytes+1)]))
-	}
-	return cut("0x" + hex.EncodeToString(id[:min(len(id), maxAttrBytes)]))
-}
-
-// cut truncates s to at most maxAttrBytes, between characters, and marks the cut.
-func cut(s string) string {
-	if len(s) <= maxAttrBytes {
-		return s
-	}
-	const mark = "…"
-	return strings.ToValidUTF8(s[:maxAttrBytes-len(mark)], "") + mark
+	err = untrusted.Error(err) // a closure's
+	// as RecordError does, which would not know the type
+	span.AddEvent("exception", trace.WithAttributes(
+		attribute.String("exception.type", untrusted.TypeOf(err)), attribute.String("exception.message", err.Error())))
+	span.SetStatus(codes.Error, before+err.Error())
 }

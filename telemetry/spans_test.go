@@ -3,6 +3,7 @@ package telemetry_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,8 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/hostile"
+	"github.com/hapax-dev/hapax/redact"
 	"github.com/hapax-dev/hapax/telemetry"
 )
 
@@ -253,29 +256,55 @@ func TestNoVerdictIsAnError(t *testing.T) {
 	}
 }
 
-func TestEventIDs(t *testing.T) {
-	long := strings.Repeat("é", 3000)
-	for _, tc := range []struct {
-		name string
-		how  telemetry.EventIDs
-		id   string
-		want string
-	}{
-		{"text", telemetry.IDsAsGiven, "order-1", "order-1"},
-		{"bytes", telemetry.IDsAsGiven, "\x00\xff", "0x00ff"},
-		{"long text", telemetry.IDsAsGiven, long, strings.Repeat("é", 510) + "…"},
-		{"long bytes", telemetry.IDsAsGiven, strings.Repeat("\xff", 3000), "0x" + strings.Repeat("f", 1019) + "…"},
-		{"hashed", telemetry.IDsHashed, "abc", "ba7816bf8f01cfea414140de5dae2223"},
-		{"hashed bytes", telemetry.IDsHashed, "\xff", "a8100ae6aa1940d0b663bb31cd466142"},
-		{"omitted", telemetry.IDsOmitted, "order-1", "(absent)"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			eng, spans := traced(t, telemetry.Options{EventIDs: tc.how})
-			_, _ = eng.TryClaim(ctx, event("billing", tc.id))
-			if got := attr(spans.take()[0], telemetry.AttrEventID); got != tc.want {
-				t.Errorf("event.id is %q, want %q", got, tc.want)
+func TestIDsInSpansAreShownAsTheOptionSays(t *testing.T) {
+	for name, how := range hostile.IDs {
+		t.Run(name, func(t *testing.T) {
+			eng, spans := traced(t, telemetry.Options{IDs: how})
+			for _, id := range []string{"order-1", "\x00\xff", hostile.ID, hostile.Long} {
+				_, _ = eng.TryClaim(ctx, event("billing", id))
+				s := spans.take()[0]
+				want := how.Text(id)
+				if how.Omits() {
+					want = "(absent)"
+				}
+				if got := attr(s, telemetry.AttrEventID); got != want {
+					t.Errorf("event.id is %q, want %q", got, want)
+				}
+				for _, kv := range s.Attributes {
+					hostile.CheckText(t, kv.Value.String(), how, id)
+				}
 			}
 		})
+	}
+	if _, err := telemetry.New(telemetry.Options{Registerer: prometheus.NewRegistry(), IDs: redact.Hashed([]byte("short"))}); err == nil {
+		t.Error("a short secret is accepted")
+	}
+}
+
+// A nilError is used as a nil pointer, whose methods panic.
+type nilError struct{ text string }
+
+func (e *nilError) Error() string { return e.text }
+
+func TestErrorsOfClosuresInSpansAreShortAndDoNotPanic(t *testing.T) {
+	eng, spans := traced(t, telemetry.Options{})
+	for _, err := range []error{errors.New(hostile.Text), (*nilError)(nil)} {
+		_ = eng.Update(ctx, func(*engine.Tx) error { return err })
+		s := spans.take()[0]
+		if len(s.Events) != 1 || s.Status.Code != codes.Error {
+			t.Fatalf("%v %v", s.Events, s.Status)
+		}
+		hostile.CheckText(t, s.Status.Description, redact.Plain())
+		kind := ""
+		for _, kv := range s.Events[0].Attributes {
+			hostile.CheckText(t, kv.Value.String(), redact.Plain())
+			if kv.Key == "exception.type" {
+				kind = kv.Value.AsString()
+			}
+		}
+		if want := fmt.Sprintf("%T", err); kind != want {
+			t.Errorf("exception.type is %q, want %q", kind, want)
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
+	"github.com/hapax-dev/hapax/redact"
 	"github.com/hapax-dev/hapax/telemetry"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -392,7 +393,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"namespace":     {Registerer: registry, Namespace: "im-2be"},
 		"scopes":        {Registerer: registry, MaxScopes: -1},
 		"weeks every":   {Registerer: registry, WeeksEvery: -1},
-		"ids":           {Registerer: registry, EventIDs: 9},
+		"ids":           {Registerer: registry, IDs: redact.Hashed(nil)},
 	} {
 		if _, err := telemetry.New(opt); err == nil {
 			t.Errorf("%s: no error", name)

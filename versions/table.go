@@ -11,6 +11,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/keyspace"
+	"github.com/hapax-dev/hapax/internal/untrusted"
 )
 
 // Options configure a Table. The zero value of each field has a stated, safe default.
@@ -79,9 +80,7 @@ func New(e *engine.Engine, name string, o Options) (*Table, error) {
 	if o.PruneEvery == 0 {
 		o.PruneEvery = DefaultPruneEvery
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = untrusted.Logger(o.Logger)
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}

@@ -87,7 +87,11 @@ func FuzzPage(f *testing.F) {
 	for _, page := range samplePages(f) {
 		f.Add(page, false)
 		f.Add(page, true)
+		shifted := bytes.Clone(page) // an element lies outside of the page
+		native.PutUint32(shifted[pageHeader+4:], 1<<20)
+		f.Add(shifted, true)
 	}
+	f.Add([]byte("00000000\x02\x00000000"), true) // a header says that there are elements, and there are none
 	f.Fuzz(func(t *testing.T, input []byte, dirs bool) {
 		input = bytes.Clone(input)
 		if !dirs {
@@ -133,6 +137,9 @@ func FuzzFreePages(f *testing.F) {
 	native.PutUint64(long[pageHeader:], 1)
 	native.PutUint64(long[pageHeader+8:], 3)
 	f.Add(long)
+	beyond := bytes.Clone(long) // the list is said to go beyond the file
+	native.PutUint32(beyond[12:], 1<<16)
+	f.Add(beyond)
 	f.Fuzz(func(t *testing.T, input []byte) {
 		tx := fuzzed(input)
 		var err error
@@ -144,6 +151,29 @@ func FuzzFreePages(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// TestListOfFreePagesLiesWithinItsPages: a count that needs more pages than the list has. It takes
+// more pages than a fuzzed input should have.
+func TestListOfFreePagesLiesWithinItsPages(t *testing.T) {
+	const room = (fuzzPage - pageHeader) / 8
+	input := make([]byte, (room+10)*fuzzPage)
+	native.PutUint64(input, 2)
+	native.PutUint16(input[8:], freelistFlag)
+	for i := range uint64(room) {
+		native.PutUint64(input[pageHeader+8*i:], 3+i)
+	}
+	for count, ok := range map[uint16]bool{room: true, room + 1: false} {
+		native.PutUint16(input[10:], count)
+		tx := fuzzed(input)
+		k := &checker{at: tx, used: newBitmap(tx.highWater)}
+		for id := 3 + uint64(count); id < tx.highWater; id++ { // all others are in use
+			k.used.set(id)
+		}
+		if err := k.freePages(2); (err == nil) != ok || err != nil && !errors.Is(err, storage.ErrDamaged) {
+			t.Errorf("a list of %d in a page: %v", count, err)
+		}
+	}
 }
 
 func FuzzMetas(f *testing.F) {

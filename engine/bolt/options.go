@@ -13,6 +13,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 	"github.com/hapax-dev/hapax/engine/storage/storedir"
+	"github.com/hapax-dev/hapax/internal/untrusted"
 )
 
 // Options of a store. The zero value of each field is its stated default.
@@ -65,9 +66,7 @@ func (o *Options) check() error {
 	if o.opened == nil {
 		o.opened = func(*os.File) {}
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = untrusted.Logger(o.Logger)
 	limit := int64(1) << 46
 	if strconv.IntSize == 32 {
 		limit = 1 << 30

@@ -42,6 +42,7 @@ func FuzzClean(f *testing.F) {
 func FuzzAttestation(f *testing.F) {
 	f.Add(attestation{seq: 7, manifest: position{"MANIFEST-000001", 99}}.encode())
 	f.Add(attestation{}.encode())
+	f.Add([]byte(attestMagic + "0000")) // nothing behind the magic and the checksum
 	f.Fuzz(func(t *testing.T, input []byte) {
 		decodes(t, input, func(b []byte) ([]byte, error) {
 			a, err := decodeAttestation(b)

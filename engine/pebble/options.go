@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/hapax-dev/hapax/internal/untrusted"
 )
 
 const (
@@ -89,9 +91,7 @@ func (o *Options) setDefaults() error {
 	if o.MemTableBytes != 0 && o.MemTableBytes < minMemTableBytes {
 		return fmt.Errorf("hapax: Options.MemTableBytes is %d: give %d or more, or 0 for the default", o.MemTableBytes, minMemTableBytes)
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = untrusted.Logger(o.Logger)
 	if o.startupTime == 0 {
 		o.startupTime = startupTime
 	}

@@ -21,7 +21,7 @@ func FuzzResult(f *testing.F) {
 		{nil, status.Error(codes.NotFound, "none")},
 	} {
 		for _, most := range []int{0, 1 << 10} {
-			result, err := encode(seed.reply, seed.err, most)
+			result, err := encode(seed.reply, status.Convert(seed.err), most)
 			if err != nil {
 				f.Fatal(err)
 			}
@@ -46,7 +46,7 @@ func FuzzResult(f *testing.F) {
 		if err != nil && (len(result) == 0 || result[0] != resultStatus) {
 			return // it is not what a handler has returned
 		}
-		again, encodeErr := encode(reply, err, 1<<30)
+		again, encodeErr := encode(reply, status.Convert(err), 1<<30)
 		if encodeErr != nil {
 			t.Fatalf("encoding it again: %v", encodeErr)
 		}

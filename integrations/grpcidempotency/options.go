@@ -14,6 +14,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/limits"
+	"github.com/hapax-dev/hapax/redact"
 )
 
 // Options configure the server's interceptor. The zero value of each field has a stated, safe
@@ -80,6 +81,10 @@ type Options struct {
 	// because of FailOpen.
 	// nil = none.
 	Logger *slog.Logger
+
+	// IDs says how keys are shown in the log: each is one id with its tenant, such as "4:acme:k1" with
+	// the length of the tenant. The zero value shows them.
+	IDs redact.IDs
 
 	// Registerer registers the metrics of package listener, with the queue "grpc". nil: none are
 	// registered.

@@ -19,12 +19,12 @@ const (
 
 var errResult = errors.New("the result of the idempotency-key cannot be read: use a scope of its own (Options.Scope), and link the types of all replies")
 
-// encode returns the result for a handler's reply and error, without its content if it is larger
+// encode returns the result for a handler's reply, or for its failure if that is not nil, without its content if it is larger
 // than maxBytes.
-func encode(reply any, err error, maxBytes int) ([]byte, error) {
+func encode(reply any, failure *status.Status, maxBytes int) ([]byte, error) {
 	kind, content := byte(resultStatus), proto.Message(nil)
-	if err != nil {
-		content = status.Convert(err).Proto()
+	if failure != nil {
+		content = failure.Proto()
 	} else if m, ok := reply.(proto.Message); ok {
 		kind, content = resultReply, m
 	} else {

@@ -53,7 +53,7 @@ func UnaryServerInterceptor(eng *engine.Engine, options Options) (grpc.UnaryServ
 		ID:          func(c *call) string { return c.id },
 		Fingerprint: func(c *call) string { return c.fingerprint },
 		Scope:       o.Scope, Queue: queue, Window: o.Retention, Lease: o.Lease, FailOpen: o.FailOpen,
-		Logger: o.Logger, Registerer: o.Registerer,
+		Logger: o.Logger, IDs: o.IDs, Registerer: o.Registerer,
 	})
 	if err != nil {
 		return nil, err
@@ -107,11 +107,12 @@ func (i *interceptor) intercept(ctx context.Context, req any, info *grpc.UnarySe
 func (i *interceptor) run(ctx context.Context, c *call) ([]byte, error) {
 	c.reply, c.err = c.handle(ctx, c.request)
 	c.ran = true
-	if c.err != nil && (ctx.Err() != nil || !i.opt.Keep(status.Code(c.err))) {
+	failure := status.Convert(c.err) // once: the handler may change its error
+	if failure != nil && (ctx.Err() != nil || !i.opt.Keep(failure.Code())) {
 		c.failed = true
 		return nil, c.err
 	}
-	result, err := encode(c.reply, c.err, i.opt.MaxReplyBytes)
+	result, err := encode(c.reply, failure, i.opt.MaxReplyBytes)
 	if err != nil {
 		c.failed, c.err = true, err
 	}

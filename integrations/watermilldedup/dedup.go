@@ -14,6 +14,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/listener"
+	"github.com/hapax-dev/hapax/redact"
 )
 
 // Options configure the middleware. Key must be set.
@@ -56,6 +57,11 @@ type Options struct {
 	// Logger receives warnings of duplicates, as listener.Options.Logger does. nil = slog.Default().
 	Logger *slog.Logger
 
+	// IDs says how keys are shown in the log and in the texts of errors. Unless Shared is set, each is
+	// one id with its handler's name, such as "4:book:k1" with the length of the name. The zero value
+	// shows them.
+	IDs redact.IDs
+
 	// Registerer registers the metrics of package listener, with the scope as the queue. nil: none
 	// are registered.
 	Registerer prometheus.Registerer
@@ -94,7 +100,7 @@ func New(eng *engine.Engine, options Options) (message.HandlerMiddleware, error)
 	}
 	receive, err := listener.WrapResult(eng, func(ctx context.Context, d *delivery) ([]byte, error) { return d.handle(ctx) }, listener.Options[*delivery]{
 		ID:    func(d *delivery) string { return d.key },
-		Scope: o.Scope, Window: o.Window, Lease: o.Lease, FailOpen: o.FailOpen, Logger: o.Logger, Registerer: o.Registerer,
+		Scope: o.Scope, Window: o.Window, Lease: o.Lease, FailOpen: o.FailOpen, Logger: o.Logger, IDs: o.IDs, Registerer: o.Registerer,
 	})
 	if err != nil {
 		return nil, err
@@ -125,6 +131,8 @@ func (c *claimer) deliver(m *message.Message, handle message.HandlerFunc) ([]*me
 		d := &delivery{key: key, keyOf: c.Options.key, message: m, next: handle}
 		result, err := c.receive(ctx, d)
 		switch {
+		case d.failed: // first: the error of a handler can be of any kind
+			return nil, err
 		case errors.Is(err, listener.ErrInProgress):
 			pause(ctx, delay)
 			if !m.Nack() { // nothing delivers it again
@@ -133,10 +141,8 @@ func (c *claimer) deliver(m *message.Message, handle message.HandlerFunc) ([]*me
 			return nil, nil // the router's Ack has no effect, and outer middlewares see no failure
 		case errors.Is(err, errPoisoned):
 			return d.produced, nil
-		case err != nil && !d.failed:
-			return nil, &storeError{err}
 		case err != nil:
-			return nil, err
+			return nil, &storeError{err}
 		case d.handled:
 			return d.produced, nil
 		}

@@ -54,11 +54,11 @@ func (r *Repository) IsDuplicate(ctx context.Context, key string) (bool, error) 
 	})
 	switch {
 	case err != nil:
-		return false, fmt.Errorf("watermilldedup: key %q: %w", key, err)
+		return false, fmt.Errorf("watermilldedup: the key cannot be judged: %w", err)
 	case res.Verdict == engine.Claimed:
 		return false, nil
 	case res.Verdict == engine.Duplicate:
 		return true, nil
 	}
-	return false, fmt.Errorf("watermilldedup: key %q is %v: another caller holds it, deliver the message again later", key, res.Verdict)
+	return false, fmt.Errorf("watermilldedup: the key is %v: another caller holds it, deliver the message again later", res.Verdict)
 }

@@ -20,15 +20,15 @@ var rooms = map[string][]string{
 	"":                       {},
 	"weekbucket":             {},
 	"bloom":                  {"internal/offheap"},
-	"engine":                 {"weekbucket", "bloom", "engine/limits", "engine/storage", "internal/entry", "internal/keyspace", "internal/wait", "internal/crc32c"},
+	"engine":                 {"weekbucket", "bloom", "engine/limits", "engine/storage", "internal/entry", "internal/keyspace", "internal/wait", "internal/crc32c", "internal/untrusted"},
 	"engine/limits":          {},
 	"engine/storage":         {"weekbucket"},
 	"engine/storage/sidecar": {"engine/storage", "internal/crc32c"},
 	"internal/entry":         {"internal/keyspace", "internal/decode"},
-	"outbox":                 {"correlation", "engine", "engine/storage", "internal/decode", "internal/entry", "internal/kgohooks"},
-	"versions":               {"engine", "engine/limits", "engine/storage", "internal/keyspace"},
+	"outbox":                 {"correlation", "engine", "engine/storage", "internal/decode", "internal/entry", "internal/kgohooks", "internal/untrusted", "redact"},
+	"versions":               {"engine", "engine/limits", "engine/storage", "internal/keyspace", "internal/untrusted"},
 	"idempotency":            {"engine", "engine/limits", "internal/decode", "internal/quota", "internal/wait"},
-	"listener":               {"engine", "engine/limits", "internal/quota", "internal/wait"},
+	"listener":               {"engine", "engine/limits", "internal/quota", "internal/wait", "internal/untrusted", "redact"},
 	"correlation":            {},
 	"internal/keyspace":      {},
 	"internal/quota":         {"engine", "internal/keyspace", "weekbucket"},
@@ -39,18 +39,21 @@ var rooms = map[string][]string{
 	"internal/fuzztest":      {},
 	"internal/crc32c":        {},
 	"internal/offheap":       {},
+	"internal/untrusted":     {},
+	"internal/hostile":       {"redact"},
+	"redact":                 {},
 	"engine/storetest":       {"engine/storage", "engine/storage/sidecar", "weekbucket", "internal/crc32c"},
 	"engine/enginetest":      {"engine", "engine/storage", "engine/storetest", "weekbucket"},
 	"internal/kafkatest":     {},
 	"internal/structure":     {},
-	"engine/pebble":          {"engine/storage", "engine/storage/sidecar", "engine/storage/storedir", "weekbucket", "internal/decode", "internal/offheap", "internal/wait", "internal/crc32c"},
-	"engine/bolt":            {"engine/storage", "engine/storage/sidecar", "engine/storage/storedir", "internal/crc32c"},
-	"telemetry":              {"engine", "engine/limits", "weekbucket"},
-	"kafkaadapter":           {"engine", "engine/limits", "engine/storage", "weekbucket", "kafkaadapter/identify", "kafkaadapter/deadletter", "internal/wait", "internal/keyspace", "internal/kgohooks"},
+	"engine/pebble":          {"engine/storage", "engine/storage/sidecar", "engine/storage/storedir", "weekbucket", "internal/decode", "internal/offheap", "internal/wait", "internal/crc32c", "internal/untrusted"},
+	"engine/bolt":            {"engine/storage", "engine/storage/sidecar", "engine/storage/storedir", "internal/crc32c", "internal/untrusted"},
+	"telemetry":              {"engine", "engine/limits", "weekbucket", "internal/untrusted", "redact"},
+	"kafkaadapter":           {"engine", "engine/limits", "engine/storage", "weekbucket", "kafkaadapter/identify", "kafkaadapter/deadletter", "internal/wait", "internal/keyspace", "internal/kgohooks", "internal/untrusted", "redact"},
 
 	"kafkaadapter/seen":       {"engine", "engine/limits", "kafkaadapter/identify"},
-	"kafkaadapter/deadletter": {"engine", "engine/limits", "kafkaadapter/identify", "internal/decode", "internal/keyspace"},
-	"kafkaadapter/identify":   {"weekbucket", "correlation"},
+	"kafkaadapter/deadletter": {"engine", "engine/limits", "kafkaadapter/identify", "internal/decode", "internal/keyspace", "internal/untrusted"},
+	"kafkaadapter/identify":   {"weekbucket", "correlation", "internal/untrusted"},
 
 	"bench": {"engine", "engine/limits", "engine/storage", "engine/pebble", "engine/bolt", "kafkaadapter", "kafkaadapter/deadletter", "kafkaadapter/identify", "telemetry", "idempotency", "outbox", "versions", "correlation", "weekbucket", "internal/wait",
 		"bench/internal/rawstore", "bench/internal/runner", "bench/internal/topics", "bench/internal/traffic"},
@@ -68,8 +71,8 @@ var rooms = map[string][]string{
 	"bench/peers/servers":  {},
 	"bench/peers/streams":  {"bench/peers/servers"},
 
-	"integrations/grpcidempotency": {"engine", "engine/limits", "listener"}, // a separate module
-	"integrations/watermilldedup":  {"engine", "engine/limits", "listener"}, // a separate module
+	"integrations/grpcidempotency": {"engine", "engine/limits", "listener", "redact"}, // a separate module
+	"integrations/watermilldedup":  {"engine", "engine/limits", "listener", "redact"}, // a separate module
 
 	"examples/atmostonce":    {"engine", "engine/pebble", "kafkaadapter"},
 	"examples/transactional": {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter"},

@@ -19,8 +19,12 @@ func TestOneVersionOfKafka(t *testing.T) {
 	for file, pattern := range map[string]string{
 		".ci/kafka/pom.xml":           `<kafka.version>(.*)</kafka.version>`,
 		"bench/peers/streams/pom.xml": `<kafka.version>(.*)</kafka.version>`,
-		"compose.yaml":                `image: apache/kafka:(\S+)`,
-		"CONTRIBUTING.md":             `Apache Kafka ([0-9.]+[0-9]) on 127`,
+		".ci/kafka/jars.sha256":       `kafka-clients-(.*)\.jar`,
+
+		"bench/peers/streams/jars.sha256": `kafka-clients-(.*)\.jar`,
+
+		"compose.yaml":    `image: apache/kafka:([^@\s]+)`,
+		"CONTRIBUTING.md": `Apache Kafka ([0-9.]+[0-9]) on 127`,
 	} {
 		if got := version(file, pattern); got != want {
 			t.Errorf("%s names Kafka %s, tools.env %s", file, got, want)

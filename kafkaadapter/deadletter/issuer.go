@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/untrusted"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
@@ -111,8 +112,8 @@ func (i *Issuer) letter(r *kgo.Record, from *Replay, f Failure) *letter {
 		},
 	}
 	if f.Err != nil {
-		l.ErrorType = capped(typeOf(f.Err), maxErrorType)
-		l.Error = capped(f.Err.Error(), MaxText)
+		err := untrusted.Error(f.Err)
+		l.ErrorType, l.Error = untrusted.Capped(untrusted.TypeOf(err), maxErrorType), err.Error()
 	}
 	switch {
 	case from != nil:

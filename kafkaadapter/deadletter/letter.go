@@ -1,20 +1,17 @@
 package deadletter
 
 import (
-	"fmt"
-	"strings"
-	"unicode"
-	"unicode/utf8"
-
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine/limits"
+	"github.com/hapax-dev/hapax/internal/untrusted"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
 // MaxText is the maximum number of bytes of an error's text in a dead letter. A longer text is cut
-// between two characters and ends in an ellipsis.
-const MaxText = 2048
+// between two characters and ends in an ellipsis. Characters that are not printable are escaped as in
+// a Go string.
+const MaxText = untrusted.MaxText
 
 const maxErrorType = 256
 
@@ -83,35 +80,4 @@ func (t stampType) String() string {
 
 func stampOf(r *kgo.Record) stamp {
 	return stamp{r.Timestamp.UnixMilli(), stampType(r.Attrs.TimestampType())}
-}
-
-// typeOf returns the name of the innermost error's type. The types of the wrappers say nothing.
-func typeOf(err error) string {
-	for {
-		u, ok := err.(interface{ Unwrap() error })
-		if !ok || u.Unwrap() == nil {
-			return fmt.Sprintf("%T", err)
-		}
-		err = u.Unwrap()
-	}
-}
-
-// capped returns s as one line of valid UTF-8, of at most most bytes. Control characters become
-// spaces: tools that keep headers as lines of text would end the value there.
-func capped(s string, most int) string {
-	const ellipsis = "…"
-	s = strings.Map(func(c rune) rune {
-		if unicode.IsControl(c) {
-			return ' '
-		}
-		return c
-	}, strings.ToValidUTF8(s, "\uFFFD"))
-	if len(s) <= most {
-		return s
-	}
-	cut := most - len(ellipsis)
-	for !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + ellipsis
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/hapax-dev/hapax/internal/untrusted"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
@@ -98,12 +99,16 @@ func omittedOf(r *kgo.Record) []kgo.RecordHeader {
 	return slices.DeleteFunc(slices.Clone(r.Headers), func(h kgo.RecordHeader) bool { return !isOmitted(h) })
 }
 
+const maxValue = 512 // bytes of a header in the text of an error; a position has less
+
 // Incomplete returns an error that wraps ErrIncomplete and names the original position if something
 // was left out of a dead letter, or of a record that has the headers of one.
 func Incomplete(r *kgo.Record) error {
-	what := identify.LastHeader(r.Headers, dltOmitted)
-	if what == nil {
+	if identify.LastHeader(r.Headers, dltOmitted) == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: the %s of %s bytes is at %q", ErrIncomplete, what, identify.LastHeader(r.Headers, dltOmittedBytes), omittedFrom(r))
+	value := func(name string) string {
+		return untrusted.Capped(string(identify.LastHeader(r.Headers, name)), maxValue)
+	}
+	return fmt.Errorf("%w: the %s of %s bytes is at %q", ErrIncomplete, value(dltOmitted), value(dltOmittedBytes), untrusted.Capped(omittedFrom(r), maxValue))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/correlation"
+	"github.com/hapax-dev/hapax/internal/untrusted"
 )
 
 // Errors of Rules.Of. Each is about one record and recurs on every delivery of it, except
@@ -153,12 +154,11 @@ func (o *Rules) findHeader(r *kgo.Record, f *finding) error {
 func (o *Rules) payload(r *kgo.Record) (id []byte, at time.Time, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("panic in Rules.Payload: %v", v)
+			err = errors.New(untrusted.Text(fmt.Sprintf("panic in Rules.Payload: %v", v)))
 		}
 	}()
 	if id, at, err = o.Payload(r); err != nil {
-		// its methods may panic, such as those of a nil pointer
-		_, _, _ = err.Error(), errors.Is(err, ErrNoID), errors.As(err, new(interface{ Timeout() bool }))
+		err = untrusted.Take(err)
 	}
 	return id, at, err
 }

@@ -182,7 +182,7 @@ func TestRecordsThatCannotBeIdentified(t *testing.T) {
 		{"Payload fails", Rules{Payload: failing}, aRecord(), ErrBadPayload, "not ours"},
 		{"Payload panics", Rules{Payload: panicking}, aRecord(), ErrBadPayload, "surprise"},
 		{"Payload's error panics", Rules{Payload: nilError}, aRecord(), ErrBadPayload, "nil pointer"},
-		{"Payload's error has a narrow As", Rules{Payload: narrowAs}, aRecord(), ErrBadPayload, "interface conversion"},
+		{"Payload's error has a narrow As", Rules{Payload: narrowAs}, aRecord(), ErrBadPayload, "narrow"},
 		{"batch", Rules{}, batch, ErrBadPayload, "record of its own"},
 		{"batch without its name", Rules{}, structuredRecord(`[{"id":"7","source":"/s"}]`), ErrBadPayload, "array"},
 		{"Avro", Rules{}, avro, ErrBadPayload, "+avro"},

@@ -14,11 +14,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/hapax-dev/hapax/bench/peers/servers"
 )
 
-//go:embed pom.xml src/*.java
+//go:embed pom.xml jars.sha256 src/*.java
 var sources embed.FS
 
 // Build compiles the application into the cache, with the jars that Maven fetches, and returns its
@@ -32,12 +33,15 @@ func Build(ctx context.Context, o servers.Options) (classPath string, err error)
 	if err != nil {
 		return "", err
 	}
-	jars, err := once(dir, "jars", "pom.xml", func(from, to string) error {
+	jars, err := once(dir, "jars", "[pj]*", func(from, to string) error {
 		if _, err := exec.LookPath("mvn"); err != nil {
 			return fmt.Errorf("%w: Maven, which fetches the jars of Kafka Streams: install the Debian package maven", servers.ErrAbsent)
 		}
-		return output(exec.CommandContext(ctx, "mvn", "-q", "-B", "-ntp", "--strict-checksums", "-f", filepath.Join(from, "pom.xml"),
-			"dependency:copy-dependencies", "-DoutputDirectory="+to))
+		if err := output(exec.CommandContext(ctx, "mvn", "-q", "-B", "-ntp", "--strict-checksums", "-f", filepath.Join(from, "pom.xml"),
+			"dependency:copy-dependencies", "-DoutputDirectory="+to)); err != nil {
+			return err
+		}
+		return checkJars(to, filepath.Join(from, "jars.sha256"))
 	})
 	if err != nil {
 		return "", err
@@ -51,6 +55,30 @@ func Build(ctx context.Context, o servers.Options) (classPath string, err error)
 		return output(exec.CommandContext(ctx, "javac", append([]string{"-d", to, "-cp", jars}, files...)...))
 	})
 	return classes + string(os.PathListSeparator) + jars, err
+}
+
+// checkJars returns an error unless the files in a directory are exactly those of a list of sha256sum.
+func checkJars(dir, list string) error {
+	want, err := os.ReadFile(list)
+	if err != nil {
+		return err
+	}
+	files, err := os.ReadDir(dir) // in the order of their names, as in the list
+	if err != nil {
+		return err
+	}
+	var got strings.Builder
+	for _, file := range files {
+		b, err := os.ReadFile(filepath.Join(dir, file.Name()))
+		if err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(&got, "%x  %s\n", sha256.Sum256(b), file.Name())
+	}
+	if got.String() != string(want) {
+		return fmt.Errorf("the jars of Kafka Streams are not those of bench/peers/streams/jars.sha256, but\n%s", &got)
+	}
+	return nil
 }
 
 // oldestJava is that of Kafka's brokers.
