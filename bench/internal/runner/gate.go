@@ -2,7 +2,7 @@ package runner
 
 import "sync/atomic"
 
-// A consumer that is to be killed passes a Gate with each record that it handles. It reports
+// A Gate is passed by a consumer that is to be killed, with each record that it handles. It reports
 // "here" at the point of the kill, so that the killer follows the consumer's progress and no clock;
 // and it blocks a little later, so that a late killer cannot miss the point.
 type Gate struct {

@@ -79,7 +79,7 @@ func tune() {
 	}
 }
 
-// With a Voice, a process reports to its parent.
+// A Voice reports to the parent of a process.
 type Voice struct {
 	mu sync.Mutex // held while a line is written
 	w  io.Writer
