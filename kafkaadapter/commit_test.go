@@ -92,8 +92,12 @@ func TestCommitThatIsAppliedLateDoesNotLast(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 1)
 			m := r.start(t, r.work(1, nil), rarely, func(o *Options) { o.Membership.Pinned = pinned })
+			var p *partition
+			kafkatest.Until(t, "the partition", func() bool {
+				p = m.parts.get(topicPartition{r.topic, 0})
+				return p != nil
+			})
 			untilReady(t, m)
-			p := m.parts.get(topicPartition{r.topic, 0})
 			reached := func(offset int64) func() bool { return func() bool { return p.offsets.next() == offset } }
 			asked, answer := holdFirst(r.Cluster(t), kmsg.OffsetCommit)
 			r.send(t, 0, "a")
