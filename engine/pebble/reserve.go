@@ -40,10 +40,11 @@ type reserve struct {
 
 	short atomic.Bool // it could not be made after Open
 
-	mu   sync.Mutex // guards the fields below
-	file *os.File   // nil until begin and after close
-	size int64
-	logs [2]*atomic.Int64 // the ends of the two newest logs; older ones are in tables
+	mu    sync.Mutex // guards the fields below
+	begun bool       // the store is open
+	file  *os.File   // nil until there was room for it, and after close
+	size  int64
+	logs  [2]*atomic.Int64 // the ends of the two newest logs; older ones are in tables
 }
 
 // newLog returns where the end of a new log is to be noted.
@@ -71,18 +72,23 @@ func (r *reserve) begin() {
 	if r.dir == nil {
 		return
 	}
+	r.mu.Lock()
+	r.begun = true
+	r.mu.Unlock()
+	_ = r.restore()
+}
+
+// open opens the file, or makes it. The caller holds mu.
+func (r *reserve) open() error {
 	f, err := r.dir.OpenFile(reserveName, os.O_RDWR|os.O_CREATE)
 	if err != nil {
-		r.short.Store(sidecar.NoSpace(err))
-		return
+		return err
 	}
-	r.mu.Lock()
 	r.file = f
 	if info, err := f.Stat(); err == nil {
 		r.size = info.Size()
 	}
-	r.mu.Unlock()
-	_ = r.restore()
+	return nil
 }
 
 // missing returns how much longer the file should be, and whether n bytes more are free than for that and for
@@ -108,8 +114,14 @@ func (r *reserve) leaves(n int64) bool {
 func (r *reserve) restore() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.file == nil {
+	if !r.begun {
 		return nil
+	}
+	if r.file == nil {
+		if err := r.open(); err != nil {
+			r.short.Store(sidecar.NoSpace(err))
+			return err
+		}
 	}
 	if more, free := r.missing(0); more > 0 && !free {
 		r.short.Store(true)
@@ -191,6 +203,7 @@ func (r *reserve) shrink() {
 func (r *reserve) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.begun = false
 	if r.file != nil {
 		_ = r.file.Close() // it has no content
 		r.file = nil
