@@ -40,8 +40,8 @@
 // them from the store, and only then begins the next one. A relay that starts ends the transaction
 // that an earlier one has left open, reads the committed progress of its store and removes what it
 // lists, in parts: a later attempt continues where the last one ended. Readers of committed records
-// then see each message once. Records of progress are authenticated with a secret of the store; those
-// that others have written are ignored. The transactional id contains the store's uuid, so that two
+// then see each message once. Records of progress are authenticated with a secret of the store and with
+// the producer id; those that others have written, or copied, are ignored. The transactional id contains the store's uuid, so that two
 // processes that run copies of one store fence each other. A restored
 // backup publishes again all messages that were published since it was made, unless the progress
 // topic still has its records.

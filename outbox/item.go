@@ -17,7 +17,8 @@ type item struct {
 	place uint64 // of a held entry
 
 	outcome outcome
-	offset  int64     // at which it was published
+	offset  int64 // at which it was published
+	by      producerID
 	err     error     // why it failed
 	on      partition // held, on which it waits
 	until   int64     // when its partition is tried again; 0: when that answers

@@ -11,8 +11,9 @@ import (
 // fit asks the broker how large the messages of a topic may be if one may be too large for the
 // client, and makes the client again if it must have another limit. It returns the items that can be
 // sent: not those of a topic whose limit is unknown because the broker cannot be reached, which have
-// failed, and the later ones of their groups.
-func (s *session) fit(ctx context.Context, items []*item) ([]*item, error) {
+// failed, and the later ones of their groups. again reports that the queue was read again: the batch is
+// void, because some of its items may have been published.
+func (s *session) fit(ctx context.Context, items []*item) (fitting []*item, again bool, err error) {
 	var topics []string
 	for _, i := range items {
 		if i.size()+batchExtra > int(s.connection.shared.limits.of(i.Entry.Topic)) && !slices.Contains(topics, i.Entry.Topic) {
@@ -20,23 +21,23 @@ func (s *session) fit(ctx context.Context, items []*item) ([]*item, error) {
 		}
 	}
 	if len(topics) == 0 {
-		return items, nil
+		return items, false, nil
 	}
 	var read map[string]int32
 	var unknown map[string]error
-	err := s.connection.during(ctx, s.connection.shared.opt.Batch.Time, func(ctx context.Context) error {
+	err = s.connection.during(ctx, s.connection.shared.opt.Batch.Time, func(ctx context.Context) error {
 		read, unknown = s.connection.shared.limits.read(ctx, topics)
 		return nil
 	})
 	if errors.Is(err, errLeaseLost) {
-		return nil, err
+		return nil, false, err
 	}
 	if s.connection.shared.limits.update(read) {
 		s.connection.abandon()
 	}
 	if s.connection.shared.opt.ExactlyOnce != nil && s.connection.client == nil {
-		if err := s.reconnect(ctx); err != nil {
-			return nil, err
+		if again, err := s.reconnect(ctx); err != nil || again {
+			return nil, again, err
 		}
 	}
 	blocked := make(map[entry.Group]bool)
@@ -46,5 +47,5 @@ func (s *session) fit(ctx context.Context, items []*item) ([]*item, error) {
 			blocked[i.group] = true
 		}
 		return blocked[i.group]
-	}), nil
+	}), false, nil
 }

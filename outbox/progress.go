@@ -26,22 +26,30 @@ import (
 // the transaction, and before the next one. So the committed records tell a starting relay which
 // entries were published that the store still has. A record's key is the store's uuid and its value
 //
-//	version u8 = 2 | n uvarint | n times: key of the entry as bytes, XXH3-64 of its id u64 | HMAC 32 bytes
+//	version u8 = 3 | n uvarint | n times: key of the entry as bytes, XXH3-64 of its id u64 | HMAC 32 bytes
 //
 // The hash distinguishes an entry from another one with the same key in a store that was restored
 // from a backup. Others may be able to write to the topic, so the HMAC distinguishes the records of the
 // store: one without it is ignored. It is HMAC-SHA-256, with the secret of the store, of what precedes
-// it in the value and of the name of the topic.
+// it in the value, of the name of the topic, and of the id and epoch of the producer, which the broker keeps
+// with each record: so a copy of a record that a transaction has aborted, or that compaction has removed, is
+// worth nothing. Only who may use the transactional id of the store has its producer id.
 type progress struct {
 	topic   string
 	topicID [16]byte
 	store   string
 	secret  []byte
-	next    int64 // records before this offset are not needed
-	foreign int   // records with the key of the store that it has not written
+	by      producerID // of this relay's transaction
+	next    int64      // records before this offset are not needed
+	foreign int        // records with the key of the store that it has not written
 }
 
-const progressVersion = 2
+const progressVersion = 3
+
+type producerID struct {
+	id    int64
+	epoch int16
+}
 
 // record returns an item that publishes a record of progress.
 func (p *progress) record(items []*item) *item {
@@ -50,14 +58,15 @@ func (p *progress) record(items []*item) *item {
 		b = append(binary.AppendUvarint(b, uint64(len(i.key))), i.key...)
 		b = binary.BigEndian.AppendUint64(b, xxh3.HashString(i.Entry.ID))
 	}
-	b = append(b, p.mac(b)...)
+	b = append(b, p.mac(b, p.by)...)
 	return &item{Entry: entry.Entry{Topic: p.topic, Partition: 0, Key: []byte(p.store), Value: b}}
 }
 
-func (p *progress) mac(b []byte) []byte {
+func (p *progress) mac(b []byte, by producerID) []byte {
 	h := hmac.New(sha256.New, p.secret)
 	h.Write(b)
 	h.Write([]byte(p.topic))
+	h.Write(binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint64(nil, uint64(by.id)), uint16(by.epoch)))
 	return h.Sum(nil)
 }
 
@@ -66,12 +75,21 @@ func (p *progress) list(r *kgo.Record) ([]listed, error) {
 	if string(r.Key) != p.store {
 		return nil, nil
 	}
-	end := len(r.Value) - sha256.Size
-	if end < 0 || !hmac.Equal(r.Value[end:], p.mac(r.Value[:end])) {
+	list, genuine := p.genuine(r.Value, producerID{r.ProducerID, r.ProducerEpoch})
+	if !genuine || !r.Attrs.IsTransactional() {
 		p.foreign++
 		return nil, nil
 	}
-	return parseProgress(r.Value[:end])
+	return parseProgress(list)
+}
+
+// genuine reports whether the store has written a value, and returns it without its HMAC.
+func (p *progress) genuine(value []byte, by producerID) (list []byte, genuine bool) {
+	end := len(value) - sha256.Size
+	if end < 0 || !hmac.Equal(value[end:], p.mac(value[:end], by)) {
+		return nil, false
+	}
+	return value[:end], true
 }
 
 // secret returns the secret of the store, which the first exactly-once relay has made.

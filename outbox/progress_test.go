@@ -106,6 +106,71 @@ func (r *rig) progress(o Options) *progress {
 	return p
 }
 
+// publish ends a transaction of the relay of a store with a record of progress, which it returns.
+func (r *rig) publishProgress(b *kafkatest.Broker, p *progress, how kgo.TransactionEndTry, items ...*item) *kgo.Record {
+	r.t.Helper()
+	client := b.Client(r.t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionalID(transactionalID(r.eng.Identity())))
+	id, epoch, err := client.ProducerID(ctx)
+	if err == nil {
+		err = client.BeginTransaction()
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	p.by = producerID{id, epoch}
+	rec := p.record(items).record()
+	if err := client.ProduceSync(ctx, rec).FirstErr(); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := client.EndTransaction(ctx, how); err != nil {
+		r.t.Fatal(err)
+	}
+	return &kgo.Record{Topic: rec.Topic, Key: rec.Key, Value: rec.Value, Headers: rec.Headers}
+}
+
+// listing is an item as a record of progress lists it.
+func listing(n int) *item {
+	return &item{Entry: entry.Entry{ID: fmt.Sprint("m", n)}, key: entry.ReadyKey(uint64(n + 1))}
+}
+
+// Who may read and write the progress topic can write there again what an aborted transaction has
+// listed, also in a transaction of his own: the messages remain.
+func TestCopiedProgressOfAnAbortedTransactionIsIgnored(t *testing.T) {
+	b := kafkatest.Start(t, kafkatest.Options{})
+	o := modes(t, b)["exactly once"]
+	r := newRig(t)
+	r.backlog(3)
+	own := r.progress(o)
+	aborted := r.publishProgress(b, own, kgo.TryAbort, listing(0), listing(1))
+	r.publishProgress(b, own, kgo.TryCommit, listing(2))
+	again := *aborted
+	if err := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner())).ProduceSync(ctx, &again).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	other := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.TransactionalID(kafkatest.Name(t)))
+	if err := other.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(other.ProduceSync(ctx, aborted).FirstErr(), other.EndTransaction(ctx, kgo.TryCommit)); err != nil {
+		t.Fatal(err)
+	}
+	relay, err := New(r.eng, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := relay.shared.lease.take(ctx, r.eng); err != nil {
+		t.Fatal(err)
+	}
+	c := &connection{shared: relay.shared}
+	defer c.abandon()
+	if removed, err := c.recover(ctx); removed != 1 || err != nil || c.progress.foreign != 2 {
+		t.Errorf("%d were removed, %v; %d records were ignored", removed, err, c.progress.foreign)
+	}
+	if n := pending(t, r.eng); n != 2 {
+		t.Errorf("%d messages remain, want those that were not published", n)
+	}
+}
+
 // Others may write to the progress topic. Their records neither fail a recovery, nor remove messages
 // that were not published.
 func TestProgressOfOthersIsIgnored(t *testing.T) {
@@ -115,7 +180,7 @@ func TestProgressOfOthersIsIgnored(t *testing.T) {
 	r.backlog(5)
 	own := r.progress(o)
 	lists := func(p *progress, n int) *kgo.Record {
-		return p.record([]*item{{Entry: entry.Entry{ID: fmt.Sprint("m", n)}, key: entry.ReadyKey(uint64(n + 1))}}).record()
+		return p.record([]*item{listing(n)}).record()
 	}
 	other, elsewhere, unsealed, malformed := *own, *own, lists(own, 3), lists(own, 3)
 	other.secret, elsewhere.topic = bytes.Repeat([]byte{8}, 32), "elsewhere"
@@ -129,9 +194,10 @@ func TestProgressOfOthersIsIgnored(t *testing.T) {
 	if err := client.ProduceSync(ctx, large).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
-	if err := client.ProduceSync(ctx, malformed, lists(&other, 1), copied, unsealed, lists(own, 4)).FirstErr(); err != nil {
+	if err := client.ProduceSync(ctx, malformed, lists(&other, 1), copied, unsealed).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
+	r.publishProgress(b, own, kgo.TryCommit, listing(4))
 	relay, err := New(r.eng, o)
 	if err != nil {
 		t.Fatal(err)
@@ -180,8 +246,8 @@ func FuzzProgress(f *testing.F) {
 	f.Add(genuine[:len(genuine)-32])
 	f.Add([]byte{1})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if all, err := p.list(&kgo.Record{Key: []byte("store"), Value: b}); err != nil || len(all) > 0 && !bytes.Equal(b, genuine) {
-			t.Errorf("%x lists %v, %v", b, all, err)
+		if _, ok := p.genuine(b, p.by); ok != bytes.Equal(b, genuine) {
+			t.Errorf("%x is genuine: %v", b, ok)
 		}
 		entries, err := parseProgress(b)
 		if err != nil {
@@ -238,15 +304,12 @@ func TestRecoveryContinuesWhereTheLastOneEnded(t *testing.T) {
 	const records, each = 10, 3
 	r.backlog(records * each)
 	p := r.progress(o)
-	client := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	for n := range records {
 		var items []*item
 		for i := n * each; i < (n+1)*each; i++ {
-			items = append(items, &item{Entry: entry.Entry{ID: fmt.Sprint("m", i)}, key: entry.ReadyKey(uint64(i + 1))})
+			items = append(items, listing(i))
 		}
-		if err := client.ProduceSync(ctx, p.record(items).record()).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		r.publishProgress(b, p, kgo.TryCommit, items...)
 	}
 	attempt := func() (removed int, err error) {
 		relay, err := New(r.eng, o)

@@ -103,10 +103,7 @@ func TestQueueIsReadAgainIfAnEntryWasPublishedMeanwhile(t *testing.T) {
 	s, publish := r.reconnect(t, func(b *kafkatest.Broker, o Options) {
 		p := r.progress(o)
 		published := &item{Entry: entry.Entry{ID: "0"}, key: entry.ReadyKey(2)}
-		client := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
-		if err := client.ProduceSync(ctx, p.record([]*item{published}).record()).FirstErr(); err != nil {
-			t.Error(err)
-		}
+		r.publishProgress(b, p, kgo.TryCommit, published)
 	})
 	for range 3 { // the first one fails again
 		r.clock.advance(s.connection.shared.opt.Interval)
@@ -117,5 +114,49 @@ func TestQueueIsReadAgainIfAnEntryWasPublishedMeanwhile(t *testing.T) {
 		if id := fmt.Sprint(i); seen[id] != min(i, 1) {
 			t.Errorf("message %s is published %d times", id, seen[id])
 		}
+	}
+}
+
+// The client is made again in the middle of a batch, for a large message. A relay of a copy of the store
+// has published one of the batch meanwhile.
+func TestBatchIsTakenAgainIfAnEntryOfItWasPublishedMeanwhile(t *testing.T) {
+	b := kafkatest.Start(t, kafkatest.Options{})
+	o := modes(t, b)["exactly once"]
+	r := newRig(t)
+	o.Clock = r.clock
+	topic := b.CreateTopic(t, 3, map[string]string{"max.message.bytes": "4194304", "segment.bytes": "16777216"})
+	relay, err := New(r.eng, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := relay.shared.limits.read
+	relay.shared.limits.read = func(ctx context.Context, topics []string) (map[string]int32, map[string]error) {
+		r.publishProgress(b, r.progress(o), kgo.TryCommit, &item{Entry: entry.Entry{ID: "0"}, key: entry.ReadyKey(1)})
+		return read(ctx, topics)
+	}
+	s := &session{connection: connection{shared: relay.shared}, queue: newQueue(relay.shared)}
+	if _, err := relay.shared.lease.take(ctx, r.eng); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.load(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.connection.abandon()
+		s.connection.shared.closing.Wait()
+	})
+	produceN(t, r.eng, topic, 0, 20)
+	send(t, r.eng, engine.Message{ID: "large", Topic: topic, Value: make([]byte, 2<<20)})
+	for range 2 {
+		r.step(s)
+	}
+	seen := readIDs(t, b, topic)
+	for i := range 20 {
+		if id := fmt.Sprint(i); seen[id] != min(i, 1) {
+			t.Errorf("message %s is published %d times", id, seen[id])
+		}
+	}
+	if seen["large"] != 1 || pending(t, r.eng) != 0 {
+		t.Errorf("the large message is published %d times, %d are pending", seen["large"], pending(t, r.eng))
 	}
 }

@@ -142,6 +142,7 @@ func (c *fakeClient) Produce(_ context.Context, r *kgo.Record, promise func(*kgo
 	try := c.b.tries
 	answer := c.b.answer
 	finish := func() {
+		r.ProducerID, r.ProducerEpoch = 1, 1 // those of ProducerID
 		var err error
 		if answer != nil {
 			err = answer(r, try)

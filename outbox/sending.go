@@ -35,6 +35,7 @@ const chainTime = 250 * time.Millisecond
 type result struct {
 	flight *flight
 	offset int64
+	by     producerID
 	err    error
 }
 
@@ -59,7 +60,7 @@ func (b *sending) start(i *item) {
 	f := newFlight(i)
 	b.flying[i] = f
 	b.client.Produce(f, i.record(), func(r *kgo.Record, err error) {
-		b.results <- result{f, r.Offset, untrusted.Error(err)} // it has capacity for all
+		b.results <- result{f, r.Offset, producerID{r.ProducerID, r.ProducerEpoch}, untrusted.Error(err)} // it has capacity for all
 		if b.left.Load() {
 			b.c.shared.wakeUp()
 		}
@@ -69,7 +70,7 @@ func (b *sending) start(i *item) {
 func (b *sending) finish(r result) {
 	i := r.flight.item
 	delete(b.flying, i)
-	i.offset = r.offset
+	i.offset, i.by = r.offset, r.by
 	broker := (*kerr.Error)(nil)
 	switch {
 	case r.flight.held.Load():

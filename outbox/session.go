@@ -78,13 +78,14 @@ func (s *session) load(ctx context.Context) error {
 
 // reconnect makes the client of an exactly-once relay again, which had to be closed before the last
 // transaction was committed. The queue is kept, and with it what the transaction has left, unless
-// the progress topic lists entries that the store still had.
-func (s *session) reconnect(ctx context.Context) error {
+// the progress topic lists entries that the store still had: then it is read again, and what was taken
+// from it must be taken again.
+func (s *session) reconnect(ctx context.Context) (again bool, err error) {
 	removed, err := s.connection.recover(ctx)
 	if err != nil || removed == 0 {
-		return err
+		return false, err
 	}
-	return s.queue.load(ctx, s.connection.shared.marks.ready().After)
+	return true, s.queue.load(ctx, s.connection.shared.marks.ready().After)
 }
 
 // batch publishes one batch and records the outcome.
@@ -93,8 +94,8 @@ func (s *session) batch(ctx context.Context, w *work) error {
 	if s.connection.shared.opt.ExactlyOnce != nil {
 		publish = s.connection.publishInTransaction
 	}
-	items, err := s.fit(ctx, w.items)
-	if err != nil {
+	items, again, err := s.fit(ctx, w.items)
+	if err != nil || again {
 		return err
 	}
 	if len(items) > 0 {
@@ -120,9 +121,9 @@ func (s *session) batch(ctx context.Context, w *work) error {
 	}
 	s.report(w, c)
 	if s.connection.shared.opt.ExactlyOnce != nil && s.connection.client == nil {
-		return s.reconnect(ctx)
+		_, err = s.reconnect(ctx)
 	}
-	return nil
+	return err
 }
 
 // report counts and logs a batch, and records whether the broker seems to be unreachable.

@@ -33,6 +33,10 @@ func (c *connection) publishInTransaction(items []*item) error {
 		}
 		sent = slices.DeleteFunc(slices.Clone(items), func(i *item) bool { return i.outcome == waiting })
 	}
+	if err := c.identify(); err != nil {
+		c.abandon()
+		return err
+	}
 	record := c.progress.record(sent)
 	if len(sent) > 0 && !b.silent {
 		b.start(record)
@@ -42,6 +46,9 @@ func (c *connection) publishInTransaction(items []*item) error {
 		}
 	}
 	c.holdSilent(b)
+	if record.outcome == published && record.by != c.progress.by { // recovery would ignore it
+		record.outcome, record.err = failed, errors.New("outbox: the client has got another producer id")
+	}
 	if record.outcome != published || slices.ContainsFunc(sent, func(i *item) bool { return i.outcome != published }) {
 		return c.abort(items, record, len(b.flying) == 0)
 	}
@@ -55,6 +62,19 @@ func (c *connection) publishInTransaction(items []*item) error {
 	}
 	c.progress.published(record.offset)
 	return nil
+}
+
+// identify gets the producer id of the transaction.
+func (c *connection) identify() error {
+	client := c.client
+	return c.during(context.Background(), c.shared.opt.Batch.Time, func(ctx context.Context) error {
+		id, epoch, err := client.ProducerID(ctx)
+		if err != nil {
+			return fmt.Errorf("outbox: getting the producer id of a transaction: %w", err)
+		}
+		c.progress.by = producerID{id, epoch}
+		return nil
+	})
 }
 
 // holdSilent fails the items in flight. It holds their partitions if these are silent.
