@@ -24,6 +24,12 @@ type item struct {
 	until   int64     // when its partition is tried again; 0: when that answers
 }
 
+// A producerID is that of the client that has published an item.
+type producerID struct {
+	id    int64
+	epoch int16
+}
+
 // An outcome is the result of an item in a batch.
 type outcome uint8
 

@@ -46,11 +46,6 @@ type progress struct {
 
 const progressVersion = 3
 
-type producerID struct {
-	id    int64
-	epoch int16
-}
-
 // record returns an item that publishes a record of progress.
 func (p *progress) record(items []*item) *item {
 	b := binary.AppendUvarint([]byte{progressVersion}, uint64(len(items)))
