@@ -31,7 +31,7 @@ func isClaimed(r *deadletter.Replay) bool { return r != nil && r.Sealed.Claimed 
 // longestWindow returns the longest window, in weeks, of an event that has the time of its arrival.
 func longestWindow(eng *engine.Engine, r *Route) time.Duration {
 	const week = 7 * 24 * time.Hour
-	ev := engine.Event{Scope: r.Scope, ID: []byte("w"), Window: limits.ArrivalWindow / week * week, Origin: engine.Origin{Topic: r.Topics[0]}}
+	ev := engine.Event{Scope: r.Scope, ID: []byte("w"), Window: limits.ArrivalWindow.Truncate(week), Origin: engine.Origin{Topic: r.Topics[0]}}
 	for ev.Window > week && eng.CheckEvent(ev) != nil {
 		ev.Window -= week
 	}
