@@ -47,7 +47,7 @@ func (c *connection) publishInTransaction(items []*item) error {
 	}
 	c.holdSilent(b)
 	if record.outcome == published && record.by != c.progress.by { // recovery would ignore it
-		record.outcome, record.err = failed, errors.New("outbox: the client has got another producer id")
+		record.outcome, record.err = failed, errors.New("outbox: the client has another producer id")
 	}
 	if record.outcome != published || slices.ContainsFunc(sent, func(i *item) bool { return i.outcome != published }) {
 		return c.abort(items, record, len(b.flying) == 0)
