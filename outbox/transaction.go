@@ -21,6 +21,10 @@ func (c *connection) publishInTransaction(items []*item) error {
 		c.abandon()
 		return fmt.Errorf("outbox: beginning a transaction: %w", err)
 	}
+	if err := c.identify(); err != nil {
+		c.abandon()
+		return err
+	}
 	b := newSending(c, len(items)+1)
 	for _, i := range items {
 		b.start(i)
@@ -32,10 +36,6 @@ func (c *connection) publishInTransaction(items []*item) error {
 			return err
 		}
 		sent = slices.DeleteFunc(slices.Clone(items), func(i *item) bool { return i.outcome == waiting })
-	}
-	if err := c.identify(); err != nil {
-		c.abandon()
-		return err
 	}
 	record := c.progress.record(sent)
 	if len(sent) > 0 && !b.silent {
