@@ -137,7 +137,7 @@ func Example_withTheWork() {
 		default: // in_flight: try again later; too_old, too_new: your policy
 			return fmt.Errorf("order-17 is %v", r.Verdict)
 		}
-		at := engine.Position{Group: "billing", Topic: "payments", Partition: 0}
+		at := engine.OffsetKey{Group: "billing", Topic: "payments", Partition: 0}
 		return tx.SetOffset(at, engine.Offset{Next: event.Origin.Offset + 1})
 	}
 	for range 2 { // delivered twice, paid once

@@ -89,7 +89,7 @@ func newObserver(r prometheus.Registerer) (*observer, error) {
 func (o *observer) Updating(ctx context.Context) engine.TxObserver {
 	tx := o.Observer.Updating(ctx)
 	ended := tx.Ended
-	tx.Ended = func(judged []engine.Judged, committed bool, err error) {
+	tx.Ended = func(judged []engine.VerdictCounts, committed bool, err error) {
 		if errors.Is(err, engine.ErrConflict) {
 			o.conflicts.Add(1)
 		}
@@ -240,7 +240,7 @@ func (c *adapterConsumer) tell(at uint64) {
 func (c *adapterConsumer) positions(ctx context.Context) ([]int64, error) {
 	next := make([]int64, len(c.order.Ends))
 	for p := range next {
-		o, _, err := c.e.Engine.Admin().Offset(ctx, engine.Position{Group: c.order.Group, Topic: c.order.Topic, Partition: int32(p)})
+		o, _, err := c.e.Engine.Admin().Offset(ctx, engine.OffsetKey{Group: c.order.Group, Topic: c.order.Topic, Partition: int32(p)})
 		if err != nil {
 			return next, err
 		}

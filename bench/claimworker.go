@@ -211,8 +211,8 @@ func (w *claimWorker) record(tx *engine.Tx, p int, at uint64, numbers []uint64, 
 	return tx.SetOffset(position, engine.Offset{Next: max(o.Next, int64(at)+int64(len(numbers)))})
 }
 
-func killPosition(p int) engine.Position {
-	return engine.Position{Group: killGroup, Topic: traffic.Topic, Partition: int32(p)}
+func killPosition(p int) engine.OffsetKey {
+	return engine.OffsetKey{Group: killGroup, Topic: traffic.Topic, Partition: int32(p)}
 }
 
 // decided rejects every verdict but the two possible ones.

@@ -265,7 +265,7 @@ func (p *service) tell(say *runner.Voice) error {
 			if i >= layersPartitions {
 				topic = p.Changes
 			}
-			o, _, oerr := p.e.Engine.Admin().Offset(context.Background(), engine.Position{Group: layersGroup, Topic: topic, Partition: int32(i % layersPartitions)})
+			o, _, oerr := p.e.Engine.Admin().Offset(context.Background(), engine.OffsetKey{Group: layersGroup, Topic: topic, Partition: int32(i % layersPartitions)})
 			s.Next[i], err = o.Next, errors.Join(err, oerr)
 		}
 		if err != nil {

@@ -140,7 +140,7 @@ func (l *ledger) partition(ctx context.Context, e *opened, p int32) error {
 	if l.state.group == "" {
 		return nil
 	}
-	o, _, err := e.Engine.Admin().Offset(ctx, engine.Position{Group: l.state.group, Topic: l.state.topic, Partition: p})
+	o, _, err := e.Engine.Admin().Offset(ctx, engine.OffsetKey{Group: l.state.group, Topic: l.state.topic, Partition: p})
 	if next, end := uint64(o.Next), l.state.ends[p]; err == nil && (next < end || next > end && !l.state.open) {
 		l.wrong("partition %d: the next offset is %d, its end %d", p, next, end)
 	}

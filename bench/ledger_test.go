@@ -135,7 +135,7 @@ func leaveEvent(tx *engine.Tx, log *traffic.Log, number uint64, unclaimed, uncou
 
 func leaveOffsets(tx *engine.Tx, o *consumer, p *topics.Filled, offsets []int64) error {
 	for partition, next := range offsets {
-		at := engine.Position{Group: o.Group, Topic: p.Topic.Name, Partition: int32(partition)}
+		at := engine.OffsetKey{Group: o.Group, Topic: p.Topic.Name, Partition: int32(partition)}
 		if err := tx.SetOffset(at, engine.Offset{Next: next, LeaderEpoch: -1}); err != nil {
 			return err
 		}

@@ -21,21 +21,21 @@ type Admin struct {
 }
 
 // Lookup returns the claim on an event, if there is one that is durable and in a retained week.
-func (a *Admin) Lookup(ctx context.Context, scope string, id []byte, at time.Time) (rec Record, found bool, err error) {
+func (a *Admin) Lookup(ctx context.Context, scope string, id []byte, at time.Time) (rec ClaimRecord, found bool, err error) {
 	if err := ctx.Err(); err != nil {
-		return Record{}, false, err
+		return ClaimRecord{}, false, err
 	}
 	scope = a.core.opt.scope(scope)
 	key, week, err := a.lookupKey(scope, id, at)
 	if err != nil {
-		return Record{}, false, err
+		return ClaimRecord{}, false, err
 	}
 	if err := a.core.enter(); err != nil {
-		return Record{}, false, err
+		return ClaimRecord{}, false, err
 	}
 	defer a.core.leave()
-	if week < a.finder.kept.oldestOf(scope) {
-		return Record{}, false, nil
+	if week < a.finder.retained.oldestOf(scope) {
+		return ClaimRecord{}, false, nil
 	}
 	rec, found, err = a.finder.readKept(key, week)
 	if err == nil {
@@ -57,10 +57,10 @@ func (a *Admin) Forget(ctx context.Context, scope string, id []byte, at time.Tim
 		if a.decider.tx.reserved(key) {
 			return ErrConflict
 		}
-		if week < a.finder.kept.decidedOldest(scope) {
+		if week < a.finder.retained.decidedOldest(scope) {
 			return nil
 		}
-		var rec Record
+		var rec ClaimRecord
 		if rec, found, err = a.finder.read(key); err != nil || !found {
 			return err
 		}
@@ -68,11 +68,11 @@ func (a *Admin) Forget(ctx context.Context, scope string, id []byte, at time.Tim
 		if ref.scope, g.batch.State, err = a.finder.names.ref(scope, asScope, week, g.batch.State); err != nil {
 			return err
 		}
-		g.after = a.core.left.decide(key, hash, a.finder.recent, g.after)
+		g.after = a.core.left.decide(key, hash, a.finder.cache, g.after)
 		g.batch.Claims = append(g.batch.Claims, a.decider.put.remove(key, hash))
 		g.journal.add(ref, journalRemoved, hash)
-		g.after = append(g.after, func() { a.finder.recent.forget(hash) })
-		a.finder.screen.remove(ref, hash)
+		g.after = append(g.after, func() { a.finder.cache.forget(hash) })
+		a.finder.filters.remove(ref, hash)
 		if rec.State != Done {
 			a.decider.tx.changed(key, a.decider.seq+1)
 		}
@@ -128,10 +128,10 @@ func (a *Admin) weeks(ctx context.Context) ([]WeekInfo, error) {
 func (a *Admin) currentCounts(ctx context.Context) (map[storage.Bucket]count, error) {
 	counts := make(map[storage.Bucket]count)
 	err := a.queue.control(ctx, func(*group) error {
-		if err := a.finder.screen.incomplete(); err != nil {
+		if err := a.finder.filters.incomplete(); err != nil {
 			return err
 		}
-		for ref, c := range a.finder.screen.copyCounts() {
+		for ref, c := range a.finder.filters.copyCounts() {
 			name, err := a.finder.names.name(ref.scope)
 			if err != nil {
 				return err

@@ -70,17 +70,17 @@ func (b *base) writesIn(span storage.Span, end []byte, limit int) (writes []txWr
 
 // claimed returns the record of a claim that is reserved for the transaction of the part, if the
 // transaction had made it.
-func (b *base) claimed(r reservation, key []byte) (rec Record, ok bool) {
+func (b *base) claimed(r reservation, key []byte) (rec ClaimRecord, ok bool) {
 	if r.claim == noClaim || b.lock() != nil {
-		return Record{}, false
+		return ClaimRecord{}, false
 	}
 	defer b.unlock()
 	if int(r.claim) >= b.at.done.claims || b.altered(int(r.claim)) {
 		b.status.lost = ErrPartOutdated
-		return Record{}, false
+		return ClaimRecord{}, false
 	}
 	if !b.req.claims.set.isClaim(int(r.claim), key) {
-		return Record{}, false
+		return ClaimRecord{}, false
 	}
 	return b.req.claims.records[r.claim], true
 }

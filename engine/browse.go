@@ -13,7 +13,7 @@ import (
 // A Claim is a durable claim in a bucket. ID is the caller's own copy.
 type Claim struct {
 	ID     []byte
-	Record Record
+	Record ClaimRecord
 }
 
 // claimsPerPage is the number of claims that Admin.Claims reads ahead of its loop.
@@ -83,7 +83,7 @@ func (a *Admin) sendClaims(ctx context.Context, b storage.Bucket, span storage.S
 	scan, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(a.core.work, cancel)()
-	if b.Week < a.finder.kept.oldestOf(b.Scope) {
+	if b.Week < a.finder.retained.oldestOf(b.Scope) {
 		return nil
 	}
 	var page []Claim
@@ -107,7 +107,7 @@ func (a *Admin) sendClaims(ctx context.Context, b storage.Bucket, span storage.S
 			return err
 		}
 		rec, err := a.finder.parse(record)
-		if b.Week < a.finder.kept.oldestOf(b.Scope) {
+		if b.Week < a.finder.retained.oldestOf(b.Scope) {
 			return nil // its names may already be freed
 		}
 		if err != nil {
@@ -135,11 +135,11 @@ func (a *Admin) sendClaims(ctx context.Context, b storage.Bucket, span storage.S
 }
 
 // Offsets returns the durable offsets of a consumer group. It reads them as Engine.Scan does.
-func (a *Admin) Offsets(ctx context.Context, group string) (map[Position]Offset, error) {
-	if err := (Position{Group: group, Topic: "-"}).check(); err != nil {
+func (a *Admin) Offsets(ctx context.Context, group string) (map[OffsetKey]Offset, error) {
+	if err := (OffsetKey{Group: group, Topic: "-"}).check(); err != nil {
 		return nil, err
 	}
-	offsets := make(map[Position]Offset)
+	offsets := make(map[OffsetKey]Offset)
 	span := storage.Span{Prefix: appendBytes([]byte{stateOffset}, []byte(group))}
 	for kv, err := range a.core.pages(ctx, span, 0) {
 		if err != nil {
@@ -157,7 +157,7 @@ func (a *Admin) Offsets(ctx context.Context, group string) (map[Position]Offset,
 }
 
 // Offset returns the durable next offset of a partition.
-func (a *Admin) Offset(ctx context.Context, p Position) (o Offset, found bool, err error) {
+func (a *Admin) Offset(ctx context.Context, p OffsetKey) (o Offset, found bool, err error) {
 	if err := errors.Join(ctx.Err(), p.check()); err != nil {
 		return Offset{}, false, err
 	}

@@ -165,7 +165,7 @@ func (b *ClaimBatch) finish() {
 	e := b.e
 	for r, at := b.parts.first, 0; r != nil; at += partEvents {
 		if at < b.decided {
-			e.finder.recent.add(r.set.found, r.set.arena, r.set.epoch)
+			e.finder.cache.add(r.set.found, r.set.arena, r.set.epoch)
 			b.distrust(r, at, b.results)
 		}
 		next := r.next

@@ -112,7 +112,7 @@ type idWatcher chan string
 func (w idWatcher) Claiming(_ context.Context, events []engine.Event) func([]engine.Result) {
 	return func(results []engine.Result) {
 		for i := range results {
-			if results[i].First() {
+			if results[i].IsClaimed() {
 				w <- string(events[i].ID)
 			}
 		}

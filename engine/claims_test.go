@@ -152,8 +152,8 @@ func TestEmptyScopeIsTheDefaultScope(t *testing.T) {
 				return errors.Join(err, second(tx.TryClaim(unscoped)))
 			})
 		},
-		"Tx.TryReclaim": func(e *engine.Engine) error {
-			return e.Update(ctx, func(tx *engine.Tx) error { return second(tx.TryReclaim(unscoped, 0)) })
+		"Tx.TryReopen": func(e *engine.Engine) error {
+			return e.Update(ctx, func(tx *engine.Tx) error { return second(tx.TryReopen(unscoped, 0)) })
 		},
 		"Tx.DeadLetter": func(e *engine.Engine) error {
 			return e.Update(ctx, func(tx *engine.Tx) error {

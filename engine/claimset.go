@@ -12,8 +12,8 @@ type claimSet struct {
 	// keys of the claims, of the same event in the adjacent weeks, and of the found claims; for
 	// Prefetch also ids
 	arena       []byte
-	near        []place      // the claims' keys in the adjacent weeks (neighbours.go)
-	nearVersion uint64       // the screen's weeksVersion for the earliest of these, 0 if there are none
+	near        []place      // the claims' keys in the adjacent weeks (adjacent.go)
+	nearVersion uint64       // the weeksVersion of the filters for the earliest of these, 0 if there are none
 	found       []foundClaim // in the store
 	looked      bool         // the store was read: answers may depend on claims that are not durable yet
 	epoch       uint64       // the epoch of the cache before that read
@@ -31,7 +31,7 @@ type candidate struct {
 	result          *Result // at-most-once claims only: where the verdict goes; it has the record and the lease of the verdict Claimed
 	scope           string
 	place           place
-	nearAt, nearEnd int // places in its request that also count (neighbours.go)
+	nearAt, nearEnd int // places in its request that also count (adjacent.go)
 	seen            time.Time
 	sent            int64    // Event.Sent in Unix milliseconds, 0 if unknown
 	lock            lockName // in a transaction only: the name of its reservation
@@ -47,12 +47,12 @@ type candidate struct {
 }
 
 // takes reports whether the candidate can take the claim although it exists.
-func (c *candidate) takes(r *Record) bool {
+func (c *candidate) takes(r *ClaimRecord) bool {
 	return r.free(c.seen, c.sent) && !r.conflicts(c.fingerprint, c.seen, c.sent)
 }
 
 // answer returns the result for an existing claim that the candidate does not take.
-func (c *candidate) answer(r *Record) Result {
+func (c *candidate) answer(r *ClaimRecord) Result {
 	switch {
 	case r.conflicts(c.fingerprint, c.seen, c.sent):
 		return Result{Verdict: Mismatch, Record: *r}
@@ -63,14 +63,14 @@ func (c *candidate) answer(r *Record) Result {
 }
 
 // newRecord returns the record of a claim that is made now.
-func newRecord(ev *Event, seen time.Time) (r Record) {
+func newRecord(ev *Event, seen time.Time) (r ClaimRecord) {
 	r.begin(ev, seen, seen.Truncate(time.Millisecond))
 	return r
 }
 
 // begin makes r, which is zero, the record of a claim that is made now; first is the current time
 // in milliseconds.
-func (r *Record) begin(ev *Event, seen, first time.Time) {
+func (r *ClaimRecord) begin(ev *Event, seen, first time.Time) {
 	r.State, r.FirstSeen, r.Origin, r.Fingerprint = Done, first, ev.Origin, ev.Fingerprint
 	if ev.Window > 0 {
 		r.Window = ev.Window.Truncate(time.Millisecond)
@@ -124,7 +124,7 @@ func (r *claimSet) isClaim(i int, key []byte) bool {
 // A leaseChange is a change by the holder of a lease to its claim.
 type leaseChange struct {
 	lease *Lease
-	apply func(r *Record, now time.Time)
+	apply func(r *ClaimRecord, now time.Time)
 	err   error // why it was rejected
 }
 

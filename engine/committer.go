@@ -200,7 +200,7 @@ func (c *committer) answer(g *group, durable bool) {
 			for i := range own.set.claims {
 				if x := &own.set.claims[i]; x.claimed() {
 					c.core.left.add(own.set.key(&x.place), x.place.hash)
-					c.decider.finder.recent.forget(x.place.hash)
+					c.decider.finder.cache.forget(x.place.hash)
 				}
 			}
 		}

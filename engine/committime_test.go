@@ -70,8 +70,8 @@ func TestPutCommitTime(t *testing.T) {
 func TestPutCommitTimeInParts(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{})
 	err := e.Update(ctx, func(tx *engine.Tx) error {
-		for i, end := range []func(*engine.Part) error{(*engine.Part).Join, (*engine.Part).Join, (*engine.Part).Discard} {
-			p, err := tx.Part()
+		for i, end := range []func(*engine.SubTx) error{(*engine.SubTx).Join, (*engine.SubTx).Join, (*engine.SubTx).Discard} {
+			p, err := tx.SubTx()
 			if err != nil {
 				return err
 			}

@@ -13,9 +13,9 @@ import (
 )
 
 // deadLetter claims an event and dead-letters it, in a transaction of its own.
-func deadLetter(t testing.TB, e *engine.Engine, ev engine.Event) engine.Record {
+func deadLetter(t testing.TB, e *engine.Engine, ev engine.Event) engine.ClaimRecord {
 	t.Helper()
-	var rec engine.Record
+	var rec engine.ClaimRecord
 	update(t, e, func(tx *engine.Tx) {
 		wantTx(t, tx, ev, engine.Claimed)
 		rec = mustLetter(t, tx, ev)
@@ -23,7 +23,7 @@ func deadLetter(t testing.TB, e *engine.Engine, ev engine.Event) engine.Record {
 	return rec
 }
 
-func mustLetter(t testing.TB, tx *engine.Tx, ev engine.Event) engine.Record {
+func mustLetter(t testing.TB, tx *engine.Tx, ev engine.Event) engine.ClaimRecord {
 	t.Helper()
 	rec, err := tx.DeadLetter(ev)
 	if err != nil || rec.State != engine.DeadLettered {
@@ -35,7 +35,7 @@ func mustLetter(t testing.TB, tx *engine.Tx, ev engine.Event) engine.Record {
 // wantReclaim fails unless a replay gets the verdict, and a claim of that generation.
 func wantReclaim(t testing.TB, tx *engine.Tx, ev engine.Event, names uint64, want engine.Verdict, generation uint64) {
 	t.Helper()
-	r, err := tx.TryReclaim(ev, names)
+	r, err := tx.TryReopen(ev, names)
 	if err != nil || r.Verdict != want || r.Record.Generation != generation {
 		t.Fatalf("replay of %q, generation %d: %v of %+v, %v; want %v of generation %d", ev.ID, names, r.Verdict, r.Record, err, want, generation)
 	}
@@ -45,14 +45,14 @@ func wantReclaim(t testing.TB, tx *engine.Tx, ev engine.Event, names uint64, wan
 func replay(t testing.TB, e *engine.Engine, ev engine.Event, generation uint64, want engine.Verdict) {
 	t.Helper()
 	update(t, e, func(tx *engine.Tx) {
-		r, err := tx.TryReclaim(ev, generation)
+		r, err := tx.TryReopen(ev, generation)
 		if err != nil || r.Verdict != want {
 			t.Fatalf("replay of %q, generation %d: %v, %v; want %v", ev.ID, generation, r.Verdict, err, want)
 		}
 	})
 }
 
-func wantRecord(t testing.TB, e *engine.Engine, ev engine.Event, want engine.Record) {
+func wantRecord(t testing.TB, e *engine.Engine, ev engine.Event, want engine.ClaimRecord) {
 	t.Helper()
 	for range 2 { // the second time it may come from the cache
 		if r := claim(t, e, ev); r.Verdict != engine.Duplicate || r.Record != want {
@@ -72,7 +72,7 @@ func from(ev engine.Event, offset int64) engine.Event {
 func TestDuplicateOfADeadLetteredClaimHasThatState(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	want := deadLetter(t, e, event("a"))
-	if want != (engine.Record{State: engine.DeadLettered, FirstSeen: noon, Origin: event("a").Origin}) {
+	if want != (engine.ClaimRecord{State: engine.DeadLettered, FirstSeen: noon, Origin: event("a").Origin}) {
 		t.Fatalf("told %+v", want)
 	}
 	for _, e := range []*engine.Engine{e, open(t, m.CrashClone(0), engine.Options{})} {
@@ -89,7 +89,7 @@ func TestOnlyTheTransactionThatClaimedMayDeadLetter(t *testing.T) {
 	claim(t, e, event("done"))
 	refused := func(tx *engine.Tx, ev engine.Event) {
 		t.Helper()
-		if rec, err := tx.DeadLetter(ev); !errors.Is(err, engine.ErrNotClaimed) || rec != (engine.Record{}) {
+		if rec, err := tx.DeadLetter(ev); !errors.Is(err, engine.ErrNotClaimed) || rec != (engine.ClaimRecord{}) {
 			t.Errorf("%q: %+v, %v", ev.ID, rec, err)
 		}
 	}
@@ -185,9 +185,9 @@ func TestReplayReopensADeadLetteredClaimOnce(t *testing.T) {
 			replay(t, e, from(event("a"), 1), 1, engine.Duplicate) // not its generation
 			wantRecord(t, e, event("a"), first)
 
-			want := engine.Record{State: engine.Done, Generation: 1, FirstSeen: noon, Origin: event("a").Origin}
+			want := engine.ClaimRecord{State: engine.Done, Generation: 1, FirstSeen: noon, Origin: event("a").Origin}
 			update(t, e, func(tx *engine.Tx) {
-				if r, err := tx.TryReclaim(from(event("a"), 2), 0); err != nil || r.Verdict != engine.Claimed || r.Record != want {
+				if r, err := tx.TryReopen(from(event("a"), 2), 0); err != nil || r.Verdict != engine.Claimed || r.Record != want {
 					t.Errorf("%+v, %v", r, err)
 				}
 				wantReclaim(t, tx, from(event("a"), 3), 0, engine.Duplicate, 1)
@@ -235,7 +235,7 @@ func TestReplayWithoutItsClaimIsJudgedLikeAnyEvent(t *testing.T) {
 		wantReclaim(t, tx, at("old", weeksLater(-9)), 0, engine.TooOld, 0)
 		wantReclaim(t, tx, at("new", weeksLater(1)), 0, engine.TooNew, 0)
 		var wrong *engine.EventError
-		if r, err := tx.TryReclaim(event(""), 0); !errors.As(err, &wrong) || r.Verdict != engine.Failed {
+		if r, err := tx.TryReopen(event(""), 0); !errors.As(err, &wrong) || r.Verdict != engine.Failed {
 			t.Error(r, err)
 		}
 	})
@@ -336,7 +336,7 @@ func TestConcurrentReplaysReopenEachGenerationOnce(t *testing.T) {
 			for generation := uint64(0); generation < 40; {
 				var r engine.Result
 				err := e.Update(ctx, func(tx *engine.Tx) (err error) {
-					if r, err = tx.TryReclaim(event("a"), generation); err == nil && r.First() {
+					if r, err = tx.TryReopen(event("a"), generation); err == nil && r.IsClaimed() {
 						_, err = tx.DeadLetter(event("a"))
 					}
 					return err
@@ -346,7 +346,7 @@ func TestConcurrentReplaysReopenEachGenerationOnce(t *testing.T) {
 				case err != nil:
 					t.Errorf("generation %d: %v", generation, err)
 					return
-				case r.First():
+				case r.IsClaimed():
 					mu.Lock()
 					opened[generation]++
 					mu.Unlock()
@@ -494,7 +494,7 @@ func TestDeadLetterAndReplayAreAtomicAcrossAPowerFailure(t *testing.T) {
 		return errors.Join(err, lettered)
 	})
 	commit("opened", func(tx *engine.Tx) error {
-		_, err := tx.TryReclaim(event("replayed"), 0)
+		_, err := tx.TryReopen(event("replayed"), 0)
 		return err
 	})
 	for keep := range 3 {

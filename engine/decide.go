@@ -30,9 +30,9 @@ func (d *decider) admitOwn(g *group, r *ownClaims) error {
 		return d.admitWithdrawn(g, r)
 	}
 	if d.put.has(r.asOf) {
-		d.finder.screen.prefetchNew(len(r.set.claims), r.set.place)
+		d.finder.filters.prefetchNew(len(r.set.claims), r.set.place)
 	} else {
-		d.finder.screen.prefetch(len(r.set.claims), r.set.place)
+		d.finder.filters.prefetch(len(r.set.claims), r.set.place)
 	}
 	d.put.prefetch(r.set.claims)
 	for i := range r.set.claims {
@@ -42,7 +42,7 @@ func (d *decider) admitOwn(g *group, r *ownClaims) error {
 		case c.answered:
 		case c.change != nil:
 			err = d.admitChange(g, &r.set, c)
-		case c.place.week < d.kept.decidedOldest(c.scope):
+		case c.place.week < d.retained.decidedOldest(c.scope):
 			*c.result = Result{Verdict: TooOld}
 		default:
 			err = d.admitClaim(g, &r.set, c)
@@ -58,7 +58,7 @@ func (d *decider) admitOwn(g *group, r *ownClaims) error {
 func (d *decider) admitClaim(g *group, r *claimSet, c *candidate) (err error) {
 	key := r.key(&c.place)
 	d.takenOver = d.takenOver[:0]
-	var old, rec Record
+	var old, rec ClaimRecord
 	var there, found bool
 	held := d.tx.reserved(key)
 	if !held {
@@ -115,8 +115,8 @@ func (d *decider) admitWithdrawn(g *group, r *ownClaims) error {
 		if !c.claimed() || !d.core.left.isOpen(key) {
 			continue
 		}
-		if c.place.week < d.kept.decidedOldest(c.scope) {
-			g.after = d.core.left.decide(key, c.place.hash, d.finder.recent, g.after) // it was dropped
+		if c.place.week < d.retained.decidedOldest(c.scope) {
+			g.after = d.core.left.decide(key, c.place.hash, d.finder.cache, g.after) // it was dropped
 			continue
 		}
 		u := &txUnclaim{scope: c.scope, week: c.place.week, key: key, hash: c.place.hash, rec: c.result.Record}
@@ -156,12 +156,12 @@ func (d *decider) admitTx(g *group, r *txRequest) error {
 	if err := d.holds.admit(&r.writes); err != nil {
 		return err
 	}
-	d.finder.screen.prefetch(len(r.claims.set.claims), r.claims.set.place)
+	d.finder.filters.prefetch(len(r.claims.set.claims), r.claims.set.place)
 	d.put.now.prefetch(r.claims.set.claims)
 	d.takenOver = d.takenOver[:0]
 	for i := range r.claims.set.claims {
 		c := &r.claims.set.claims[i]
-		if c.place.week < d.kept.decidedOldest(c.scope) {
+		if c.place.week < d.retained.decidedOldest(c.scope) {
 			return ErrWeekDropped
 		}
 		rec := &r.claims.records[i]
@@ -238,7 +238,7 @@ func (d *decider) admitWrites(g *group, writes *txWrites) error {
 }
 
 // validate returns why a claim of a transaction cannot commit, nil if it can. now is its record.
-func (d *decider) validate(r *claimSet, c *candidate, rec, now *Record, found bool) error {
+func (d *decider) validate(r *claimSet, c *candidate, rec, now *ClaimRecord, found bool) error {
 	next := found && now.Generation == rec.Generation-1
 	free := next && c.takes(now)
 	switch {

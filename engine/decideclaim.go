@@ -10,13 +10,13 @@ import (
 // A decider decides requests, one after the other. It belongs to the committer; the state that it
 // shares with others has a lock, or is durable.
 type decider struct {
-	kept   *kept
-	core   *core
-	finder *finder
-	tx     *transactions
-	sums   *sums
-	holds  *holds
-	outbox *outbox
+	retained *retained
+	core     *core
+	finder   *finder
+	tx       *transactions
+	sums     *sums
+	holds    *holds
+	outbox   *outbox
 
 	seq       uint64      // of the last batch handed to the applier
 	put       putClaims   // writes that the store may not show yet
@@ -26,29 +26,29 @@ type decider struct {
 
 // decideNew reports whether the claim exists, in this group or before it, and marks it in the
 // filter. This is the only place where an event is found to be new.
-func (d *decider) decideNew(key []byte, c *candidate) (Record, bool, error) {
+func (d *decider) decideNew(key []byte, c *candidate) (ClaimRecord, bool, error) {
 	if c.certain && d.put.has(c.asOf) { // a claim on it can only be in d.put
 		record, put := d.put.find(key, c.place.hash)
 		rec, found, err := d.parsePut(record)
 		if !put || err == nil && !found {
-			d.finder.screen.addNew(c.place.week, c.place.hash)
-			d.finder.screen.negatives.Add(1)
+			d.finder.filters.addNew(c.place.week, c.place.hash)
+			d.finder.filters.negatives.Add(1)
 		}
 		return rec, found, err
 	}
-	if d.finder.screen.add(c.place.week, c.place.hash) {
-		d.finder.screen.negatives.Add(1)
-		return Record{}, false, nil
+	if d.finder.filters.add(c.place.week, c.place.hash) {
+		d.finder.filters.negatives.Add(1)
+		return ClaimRecord{}, false, nil
 	}
 	rec, found, err := d.findSince(key, c)
-	if err == nil && !found && d.finder.screen.trusted.Load() {
-		d.finder.screen.falsePositives.Add(1)
+	if err == nil && !found && d.finder.filters.trusted.Load() {
+		d.finder.filters.falsePositives.Add(1)
 	}
 	return rec, found, err
 }
 
 // find returns the claim that exists in this group or before it, without reading the filter.
-func (d *decider) find(key []byte, hash uint64) (Record, bool, error) {
+func (d *decider) find(key []byte, hash uint64) (ClaimRecord, bool, error) {
 	if record, put := d.put.find(key, hash); put {
 		return d.parsePut(record)
 	}
@@ -57,36 +57,36 @@ func (d *decider) find(key []byte, hash uint64) (Record, bool, error) {
 
 // findSince is find for a candidate that may have had no claim when it was prepared: the store is
 // not read again if all later decisions are in memory.
-func (d *decider) findSince(key []byte, c *candidate) (Record, bool, error) {
+func (d *decider) findSince(key []byte, c *candidate) (ClaimRecord, bool, error) {
 	if record, put := d.put.find(key, c.place.hash); put {
 		return d.parsePut(record)
 	}
 	if c.absent && d.put.has(c.asOf) {
-		return Record{}, false, nil
+		return ClaimRecord{}, false, nil
 	}
 	return d.finder.read(key)
 }
 
 // parsePut parses a record that was put, nil for a claim that was removed. No name in it was freed
 // since.
-func (d *decider) parsePut(record []byte) (rec Record, found bool, err error) {
+func (d *decider) parsePut(record []byte) (rec ClaimRecord, found bool, err error) {
 	if record == nil {
-		return Record{}, false, nil
+		return ClaimRecord{}, false, nil
 	}
 	if rec, err = d.finder.parse(record); err != nil {
-		return Record{}, false, d.core.stop(err)
+		return ClaimRecord{}, false, d.core.stop(err)
 	}
 	return rec, true, nil
 }
 
 // claim puts a claim with the given record, or the record of its next generation, into the group.
 // It fails, with nothing added, if scope or topic would exceed the limit of names.
-func (d *decider) claim(g *group, key []byte, c *candidate, rec *Record) error {
+func (d *decider) claim(g *group, key []byte, c *candidate, rec *ClaimRecord) error {
 	scope, topic, err := d.refs(g, c.scope, rec.Origin.Topic, c.place.week)
 	if err != nil {
 		return err
 	}
-	g.after = d.core.left.decide(key, c.place.hash, d.finder.recent, g.after)
+	g.after = d.core.left.decide(key, c.place.hash, d.finder.cache, g.after)
 	w := d.put.put(key, c.place.hash, rec, topic)
 	g.batch.Claims = append(g.batch.Claims, w)
 	g.claims++
@@ -96,7 +96,7 @@ func (d *decider) claim(g *group, key []byte, c *candidate, rec *Record) error {
 	}
 	ref := bucketRef{scope, c.place.week}
 	g.journal.add(ref, journalPut, c.place.hash)
-	d.finder.screen.put(ref, c.place.hash)
+	d.finder.filters.put(ref, c.place.hash)
 	return nil
 }
 
@@ -109,14 +109,14 @@ func (d *decider) refs(g *group, scope, topic string, week weekbucket.Week) (s, 
 // decideNear reports whether the claim exists in an adjacent week, in this group or before it; if
 // not, whether an open transaction holds its key there. Claims there with an expired lease are added
 // to takenOver.
-func (d *decider) decideNear(r *claimSet, c *candidate) (rec Record, found, held bool, err error) {
+func (d *decider) decideNear(r *claimSet, c *candidate) (rec ClaimRecord, found, held bool, err error) {
 	for i := c.nearAt; i < c.nearEnd; i++ {
 		p := &r.near[i]
-		if p.week < d.kept.decidedOldest(c.scope) {
+		if p.week < d.retained.decidedOldest(c.scope) {
 			continue
 		}
 		key := r.key(p)
-		if !d.finder.screen.certainlyNew(p.week, p.hash) {
+		if !d.finder.filters.certainlyNew(p.week, p.hash) {
 			if rec, found, err = d.find(key, p.hash); err != nil || found && !c.takes(&rec) && !d.core.left.isOpen(key) {
 				return rec, found, false, err
 			}
@@ -127,7 +127,7 @@ func (d *decider) decideNear(r *claimSet, c *candidate) (rec Record, found, held
 		}
 		held = held || d.tx.reserved(key)
 	}
-	return Record{}, false, held, nil
+	return ClaimRecord{}, false, held, nil
 }
 
 // A takenOver claim is one whose lease has expired, in another week than that of the claim that
@@ -135,7 +135,7 @@ func (d *decider) decideNear(r *claimSet, c *candidate) (rec Record, found, held
 type takenOver struct {
 	place *place
 	scope string
-	rec   Record
+	rec   ClaimRecord
 }
 
 // endTakenOver releases the claims that were taken over from other weeks, so that each of their
@@ -149,7 +149,7 @@ func (d *decider) endTakenOver(g *group, r *claimSet) error {
 		}
 		t.rec.end(Released, "")
 		t.rec.Fingerprint = ""
-		g.after = d.core.left.decide(r.key(t.place), t.place.hash, d.finder.recent, g.after)
+		g.after = d.core.left.decide(r.key(t.place), t.place.hash, d.finder.cache, g.after)
 		w := d.put.put(r.key(t.place), t.place.hash, &t.rec, topic)
 		g.batch.Claims = append(g.batch.Claims, w)
 		g.bytes += len(w.Key) + len(w.Record)
@@ -176,8 +176,8 @@ func (d *decider) checkTakenOver(r *claimSet) error {
 }
 
 // holdsLease reports whether the current claim, if there is one, belongs to the lease of c.
-func (d *decider) holdsLease(c *candidate, now *Record, found bool) bool {
-	return found && c.place.week >= d.kept.decidedOldest(c.scope) && now.State == Leased && now.Owner == c.change.lease.owner
+func (d *decider) holdsLease(c *candidate, now *ClaimRecord, found bool) bool {
+	return found && c.place.week >= d.retained.decidedOldest(c.scope) && now.State == Leased && now.Owner == c.change.lease.owner
 }
 
 // checkUnclaims checks that the claims that a transaction withdraws are unchanged since it has read
@@ -191,7 +191,7 @@ func (d *decider) checkUnclaims(g *group, writes *txWrites) error {
 		if u == nil {
 			continue
 		}
-		if u.week < d.kept.decidedOldest(u.scope) || d.tx.reserved(u.key) {
+		if u.week < d.retained.decidedOldest(u.scope) || d.tx.reserved(u.key) {
 			return ErrConflict // run again, Unclaim finds that the claim was dropped
 		}
 		rec, found, err := d.find(u.key, u.hash)
@@ -215,7 +215,7 @@ func (d *decider) unclaim(g *group, u *txUnclaim) error {
 	if err != nil {
 		return err
 	}
-	g.after = d.core.left.decide(u.key, u.hash, d.finder.recent, g.after)
+	g.after = d.core.left.decide(u.key, u.hash, d.finder.cache, g.after)
 	var w storage.ClaimWrite
 	if u.rec.Generation > 0 { // its generations are not used again
 		left := u.rec
@@ -225,11 +225,11 @@ func (d *decider) unclaim(g *group, u *txUnclaim) error {
 	} else {
 		ref := bucketRef{scope, u.week}
 		g.journal.add(ref, journalRemoved, u.hash)
-		d.finder.screen.remove(ref, u.hash)
+		d.finder.filters.remove(ref, u.hash)
 		w = d.put.remove(u.key, u.hash)
 	}
 	g.batch.Claims = append(g.batch.Claims, w)
 	g.bytes += len(w.Key) + len(w.Record)
-	g.after = append(g.after, func() { d.finder.recent.forget(u.hash) })
+	g.after = append(g.after, func() { d.finder.cache.forget(u.hash) })
 	return nil
 }

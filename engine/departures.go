@@ -86,7 +86,7 @@ func (d *departures) get(key []byte) (x departure, has bool) {
 // decide records that a group replaces or removes a claim, and adds to after what is to be done when
 // that is durable. Then a look that began before does not put the old record into the cache. Only the
 // committer calls it.
-func (d *departures) decide(key []byte, hash uint64, cache *recent, after []func()) []func() {
+func (d *departures) decide(key []byte, hash uint64, cache *claimCache, after []func()) []func() {
 	if !d.isOpen(key) {
 		return after
 	}

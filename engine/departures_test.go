@@ -180,8 +180,8 @@ func TestNoDuplicateOfAClaimWhoseCallerHasLeft(t *testing.T) {
 			rs, _ := e.StartClaimBatch(ctx, []engine.Event{event("b"), ev}).Wait(ctx)
 			return rs[1].Verdict
 		}, engine.InFlight},
-		"Update":          {tx(engine.UpdateOptions{}), engine.InFlight},
-		"DurableAtCommit": {tx(engine.UpdateOptions{DurableAtCommit: true}), engine.InFlight},
+		"Update":                  {tx(engine.UpdateOptions{}), engine.InFlight},
+		"AllowUnsyncedDuplicates": {tx(engine.UpdateOptions{AllowUnsyncedDuplicates: true}), engine.InFlight},
 	} {
 		for _, wait := range []bool{true, false} {
 			e, m := openMem(t, engine.Options{})
@@ -418,7 +418,7 @@ func leaveSomehow(e *engine.Engine, rnd *rand.Rand, ev engine.Event) engine.Verd
 			r, err := tx.TryClaim(ev)
 			v = r.Verdict
 			return err
-		}, engine.UpdateOptions{DurableAtCommit: lazy})
+		}, engine.UpdateOptions{AllowUnsyncedDuplicates: lazy})
 		if err != nil {
 			return engine.InFlight
 		}

@@ -24,7 +24,7 @@ type Retention struct {
 }
 
 // OldestWeek returns the oldest retained week: events before it are TooOld.
-func (t *Retention) OldestWeek() weekbucket.Week { return t.finder.kept.oldestWeek() }
+func (t *Retention) OldestWeek() weekbucket.Week { return t.finder.retained.oldestWeek() }
 
 // drop raises the oldest retained week to the result of until, and those of single scopes to the
 // result of scopes, which may be nil, and removes the claims before them. Both functions run in the
@@ -44,25 +44,25 @@ func (t *Retention) drop(ctx context.Context, scopes oldestOfScopes, until func(
 		if err != nil {
 			return err
 		}
-		report.Oldest, report.HeldBy = max(week, t.finder.kept.decideOld), heldBy
+		report.Oldest, report.HeldBy = max(week, t.finder.retained.decideOld), heldBy
 		if scopes != nil {
 			floors, heldBy, err := scopes()
 			if err != nil {
 				return err
 			}
 			report.HeldBy = cmp.Or(report.HeldBy, heldBy)
-			if err := t.finder.kept.floors.raise(g, floors, t.finder.names); err != nil {
+			if err := t.finder.retained.floors.raise(g, floors, t.finder.names); err != nil {
 				return err
 			}
 			report.Scopes = floors
 		}
-		if week <= t.finder.kept.decideOld {
+		if week <= t.finder.retained.decideOld {
 			return nil
 		}
-		report.Weeks = int(week - t.finder.kept.decideOld)
+		report.Weeks = int(week - t.finder.retained.decideOld)
 		g.batch.State = append(g.batch.State, storage.StateWrite{Key: keyOldest, Value: week.AppendKey(nil)})
-		t.finder.kept.decideOld = week
-		g.after = append(g.after, func() { t.finder.kept.oldest.Store(uint32(week)) })
+		t.finder.retained.decideOld = week
+		g.after = append(g.after, func() { t.finder.retained.oldest.Store(uint32(week)) })
 		return nil
 	})
 	if err != nil {
@@ -135,7 +135,7 @@ func (t *Retention) removeUnkept(ctx context.Context, report *DropReport) error 
 		// This must not happen before the mark is durable: until then, the events of these weeks
 		// are duplicates, not new.
 		err := t.queue.control(context.WithoutCancel(ctx), func(*group) error {
-			t.finder.screen.dropBefore(t.finder.kept.decideOld, t.finder.kept.oldestByNumber(t.finder.names))
+			t.finder.filters.dropBefore(t.finder.retained.decideOld, t.finder.retained.oldestByNumber(t.finder.names))
 			return nil
 		})
 		if err != nil {
@@ -157,9 +157,9 @@ func (t *Retention) removeUnkept(ctx context.Context, report *DropReport) error 
 func (t *Retention) freeNames(ctx context.Context) error {
 	for more := true; more; {
 		err := t.queue.control(ctx, func(g *group) error {
-			g.batch.State, more = t.finder.names.release(t.finder.kept.oldestWeek(), g.batch.State, maxFreed)
-			more = !t.finder.kept.floors.free(g, t.finder.names, t.finder.screen) || more
-			t.finder.kept.floors.forget(g, t.finder.kept.oldestWeek())
+			g.batch.State, more = t.finder.names.release(t.finder.retained.oldestWeek(), g.batch.State, maxFreed)
+			more = !t.finder.retained.floors.free(g, t.finder.names, t.finder.filters) || more
+			t.finder.retained.floors.forget(g, t.finder.retained.oldestWeek())
 			return nil
 		})
 		if err != nil {
@@ -172,7 +172,7 @@ func (t *Retention) freeNames(ctx context.Context) error {
 // removeDropped removes the remaining claims of the weeks before the oldest retained one, and
 // begins to free their space. The caller has begun the drop.
 func (t *Retention) removeDropped(ctx context.Context) ([]storage.Bucket, error) {
-	buckets, err := t.buckets(ctx, func(b storage.Bucket) bool { return b.Week < t.finder.kept.oldestOf(b.Scope) })
+	buckets, err := t.buckets(ctx, func(b storage.Bucket) bool { return b.Week < t.finder.retained.oldestOf(b.Scope) })
 	if err != nil || len(buckets) == 0 {
 		return nil, err
 	}

@@ -39,12 +39,12 @@ func (t *Retention) PlanScopeDrop(ctx context.Context, scope string, holds ...st
 		return plan, &ArgumentError{"scope", fmt.Sprintf("has %d bytes or is blank: give 1 to %d", len(scope), limits.ScopeBytes)}
 	}
 	err := t.queue.control(ctx, func(*group) error {
-		if err := t.finder.screen.incomplete(); err != nil {
+		if err := t.finder.filters.incomplete(); err != nil {
 			return err
 		}
 		number, known := t.finder.names.number(scope)
-		plan.Weeks = t.finder.screen.weeksOf(number, known)
-		plan.Oldest = after(plan.Weeks, t.finder.kept.decidedOldest(scope))
+		plan.Weeks = t.finder.filters.weeksOf(number, known)
+		plan.Oldest = after(plan.Weeks, t.finder.retained.decidedOldest(scope))
 		plan.FreesName = known && !t.finder.names.keeps(scope, plan.Oldest)
 		return nil
 	})
@@ -81,7 +81,7 @@ func after(weeks []ScopeInfo, oldest weekbucket.Week) weekbucket.Week {
 
 // weeksOf returns the weeks in which the scope with this number has claims, oldest first. Only the
 // committer calls it.
-func (s *screen) weeksOf(number uint64, known bool) (weeks []ScopeInfo) {
+func (s *filters) weeksOf(number uint64, known bool) (weeks []ScopeInfo) {
 	for ref, c := range s.counts {
 		if known && ref.scope == number && c.some() {
 			weeks = append(weeks, ScopeInfo{Week: ref.week, Claims: c.claims})
@@ -109,13 +109,13 @@ func (t *Retention) DropScope(ctx context.Context, plan ScopeDropPlan) (DropRepo
 	}
 	defer t.endDrop()
 	err := t.queue.control(ctx, func(g *group) error {
-		report.Oldest = t.finder.kept.decideOld
+		report.Oldest = t.finder.retained.decideOld
 		there := t.holds.among(plan.holdNames())
-		oldest := t.finder.kept.decidedOldest(plan.Scope)
+		oldest := t.finder.retained.decidedOldest(plan.Scope)
 		if plan.decided(oldest, there) {
 			return nil
 		}
-		if err := t.finder.screen.incomplete(); err != nil {
+		if err := t.finder.filters.incomplete(); err != nil {
 			return err
 		}
 		for _, hold := range there {
@@ -123,12 +123,12 @@ func (t *Retention) DropScope(ctx context.Context, plan ScopeDropPlan) (DropRepo
 				return err
 			}
 		}
-		if err := plan.compare(t.finder.screen.weeksOf(t.finder.names.number(plan.Scope)), oldest, there); err != nil {
+		if err := plan.compare(t.finder.filters.weeksOf(t.finder.names.number(plan.Scope)), oldest, there); err != nil {
 			return err
 		}
 		if plan.Oldest > oldest {
 			until := map[string]weekbucket.Week{plan.Scope: plan.Oldest}
-			if err := t.finder.kept.floors.raise(g, until, t.finder.names); err != nil {
+			if err := t.finder.retained.floors.raise(g, until, t.finder.names); err != nil {
 				return err
 			}
 			report.Scopes = until

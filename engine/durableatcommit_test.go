@@ -33,7 +33,7 @@ func TestDurableAtCommitReturnsADuplicateAtOnceAndCommitsAfterIt(t *testing.T) {
 				return err
 			}
 			return tx.Put([]byte("k"), []byte("v"))
-		}, engine.UpdateOptions{DurableAtCommit: true})
+		}, engine.UpdateOptions{AllowUnsyncedDuplicates: true})
 	}()
 	select {
 	case v := <-told:
@@ -128,7 +128,7 @@ func TestAClaimOfACommittingTransactionIsInFlightOrADuplicateAtCommit(t *testing
 	if err := soon(t, ended, goOn); !errors.Is(err, errAgain) {
 		t.Error(err)
 	}
-	v, ended = told(e, engine.UpdateOptions{DurableAtCommit: true})
+	v, ended = told(e, engine.UpdateOptions{AllowUnsyncedDuplicates: true})
 	if got := soon(t, v, goOn); got != engine.Duplicate {
 		t.Errorf("got %v, to be durable at commit", got)
 	}
@@ -151,7 +151,7 @@ func TestDurableAtCommitWaitsUntilACommitIsVisible(t *testing.T) {
 	if err := soon(t, ended, goOn); !errors.Is(err, errAgain) {
 		t.Error(err)
 	}
-	v, ended = told(e, engine.UpdateOptions{DurableAtCommit: true})
+	v, ended = told(e, engine.UpdateOptions{AllowUnsyncedDuplicates: true})
 	time.Sleep(50 * time.Millisecond) // time for a caller that does not wait; it may also be late
 	if len(v) > 0 {
 		t.Error("a verdict before the commit is visible")

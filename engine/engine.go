@@ -11,7 +11,7 @@ import (
 type Engine struct {
 	// Each part refers to the parts that it needs, and to none that needs it.
 	core       core
-	kept       kept
+	retained   retained
 	finder     finder
 	queue      queue
 	transactor transactor

@@ -172,7 +172,7 @@ func TestNoVerdictLeavesBeforeItsSync(t *testing.T) {
 
 func TestTransactionCommitsAllOrNothing(t *testing.T) {
 	e, _ := openMem(t, engine.Options{DefaultScope: "billing"})
-	pos := engine.Position{Group: "g", Topic: "orders", Partition: 3}
+	pos := engine.OffsetKey{Group: "g", Topic: "orders", Partition: 3}
 	work := func(fail error) error {
 		return e.Update(ctx, func(tx *engine.Tx) error {
 			r, err := tx.TryClaim(event("a"))

@@ -113,7 +113,7 @@ func TestBeforeTurn(t *testing.T) {
 		wantTx(t, tx, events[1], engine.Claimed)
 		wantTx(t, tx, events[3], engine.Duplicate)
 		return nil
-	}, engine.Retries(1), engine.UpdateOptions{Expected: events, BeforeTurn: func(claimed []bool) {
+	}, engine.Retries(1), engine.UpdateOptions{Expected: events, OnPrefetched: func(claimed []bool) {
 		if calls++; runs > 0 || len(claimed) != len(events) {
 			t.Errorf("it is called after %d runs for %d events, want 0 and %d", runs, len(claimed), len(events))
 		}
@@ -138,7 +138,7 @@ func TestPanicBeforeTheTurn(t *testing.T) {
 				}
 			}()
 			_ = t.e.Update(ctx, func(*engine.Tx) error { t.Error("fn runs"); return nil },
-				engine.UpdateOptions{Lane: t.members[0], BeforeTurn: func(claimed []bool) {
+				engine.UpdateOptions{Lane: t.members[0], OnPrefetched: func(claimed []bool) {
 					if claimed != nil {
 						t.Errorf("no event was expected: %v", claimed)
 					}
@@ -163,7 +163,7 @@ func TestContextThatEndsBeforeTheTurn(t *testing.T) {
 		for _, member := range []*engine.LaneMember{nil, t.members[0]} {
 			ended, end := context.WithCancel(ctx)
 			err := t.e.Update(ended, func(*engine.Tx) error { t.Error("fn runs"); return nil },
-				engine.UpdateOptions{Lane: member, BeforeTurn: func([]bool) { end() }})
+				engine.UpdateOptions{Lane: member, OnPrefetched: func([]bool) { end() }})
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("Update: %v", err)
 			}
@@ -189,7 +189,7 @@ func TestReadsAreAsOfTheEndOfTheWorkBeforeTheTurn(t *testing.T) {
 			t.Errorf("the value is %q", value)
 		}
 		return err
-	}, engine.UpdateOptions{BeforeTurn: func([]bool) { put("meanwhile") }})
+	}, engine.UpdateOptions{OnPrefetched: func([]bool) { put("meanwhile") }})
 	if err != nil {
 		t.Error(err)
 	}

@@ -35,13 +35,13 @@ func (t *Retention) DropAllExpired(ctx context.Context) (DropReport, error) {
 
 func (t *Retention) dropExpired(ctx context.Context, most int, forced bool) (DropReport, error) {
 	if t.keepsAll() {
-		return DropReport{Oldest: t.finder.kept.oldestWeek()}, nil
+		return DropReport{Oldest: t.finder.retained.oldestWeek()}, nil
 	}
 	var stored []storage.Bucket
-	if !t.finder.screen.trusted.Load() { // the counts are incomplete
+	if !t.finder.filters.trusted.Load() { // the counts are incomplete
 		var err error
 		if stored, err = t.buckets(ctx, func(storage.Bucket) bool { return true }); err != nil {
-			return DropReport{Oldest: t.finder.kept.oldestWeek()}, err
+			return DropReport{Oldest: t.finder.retained.oldestWeek()}, err
 		}
 	}
 	x := expiry{most: most}
@@ -59,7 +59,7 @@ func (t *Retention) dropExpired(ctx context.Context, most int, forced bool) (Dro
 		if forced {
 			x.weeks.last = weekbucket.Max
 		}
-		week, heldBy = x.until(t.finder.kept.decideOld, t.core.opt.RetentionWeeks, x.weeks.first)
+		week, heldBy = x.until(t.finder.retained.decideOld, t.core.opt.RetentionWeeks, x.weeks.first)
 		return week, heldBy, nil
 	})
 	report.Behind = x.behind
@@ -107,21 +107,21 @@ func (x *expiry) until(oldest weekbucket.Week, retention int, first weekbucket.W
 // has a time; without a time it belongs to the current week, and is Claimed again.
 func (t *Retention) DropWeek(ctx context.Context, week weekbucket.Week) (DropReport, error) {
 	var stored []storage.Bucket
-	damage := t.finder.screen.damage.Load()
+	damage := t.finder.filters.damage.Load()
 	if damage != nil { // the counts are incomplete until it is dropped
 		var err error
 		if stored, err = t.buckets(ctx, func(storage.Bucket) bool { return true }); err != nil {
-			return DropReport{Oldest: t.finder.kept.oldestWeek()}, err
+			return DropReport{Oldest: t.finder.retained.oldestWeek()}, err
 		}
 	}
 	return t.drop(ctx, nil, func() (weekbucket.Week, string, error) {
-		if !t.finder.screen.trusted.Load() && (damage == nil || damage != t.finder.screen.damage.Load()) {
+		if !t.finder.filters.trusted.Load() && (damage == nil || damage != t.finder.filters.damage.Load()) {
 			return 0, "", ErrRebuilding
 		}
 		first := t.claimWeeks(stored, weekbucket.Min).first
 		some := first < weekbucket.Max
-		if week == weekbucket.Max || week != t.finder.kept.decideOld && (!some || week != first) {
-			return 0, "", fmt.Errorf("%w: %s is not it (weeks are kept from %s, the first that holds claims is %s)", ErrNotOldestWeek, week, t.finder.kept.decideOld, first)
+		if week == weekbucket.Max || week != t.finder.retained.decideOld && (!some || week != first) {
+			return 0, "", fmt.Errorf("%w: %s is not it (weeks are kept from %s, the first that holds claims is %s)", ErrNotOldestWeek, week, t.finder.retained.decideOld, first)
 		}
 		if hold, ok := t.holds.lowest(); ok && hold.week() <= week {
 			return 0, "", fmt.Errorf("%w: hold %q keeps %s and later weeks", ErrHeld, hold.Name, hold.week())
@@ -135,9 +135,9 @@ func (t *Retention) DropWeek(ctx context.Context, week weekbucket.Week) (DropRep
 // calls it.
 func (t *Retention) expiredOfScopes(x *expiry) (until map[string]weekbucket.Week, unmarked int, heldBy string) {
 	until = make(map[string]weekbucket.Week)
-	room := limits.ScopeRetentions - len(t.finder.kept.floors.decided)
+	room := limits.ScopeRetentions - len(t.finder.retained.floors.decided)
 	for scope, weeks := range t.core.opt.ScopeRetention {
-		oldest, first := t.finder.kept.decidedOldest(scope), weekbucket.Min
+		oldest, first := t.finder.retained.decidedOldest(scope), weekbucket.Min
 		if number, known := t.finder.names.number(scope); known {
 			first = x.weeks.firsts[number]
 		}
@@ -146,7 +146,7 @@ func (t *Retention) expiredOfScopes(x *expiry) (until map[string]weekbucket.Week
 		if week <= oldest {
 			continue
 		}
-		if _, marked := t.finder.kept.floors.decided[scope]; !marked {
+		if _, marked := t.finder.retained.floors.decided[scope]; !marked {
 			if room == 0 {
 				unmarked++
 				continue
@@ -178,13 +178,13 @@ func (t *Retention) claimWeeks(stored []storage.Bucket, this weekbucket.Week) cl
 			w.last = max(w.last, ref.week)
 		}
 	}
-	for ref, c := range t.finder.screen.counts {
+	for ref, c := range t.finder.filters.counts {
 		if c.some() {
 			add(ref)
 		}
 	}
 	for _, b := range stored {
-		if number, known := t.finder.names.number(b.Scope); known && b.Week >= t.finder.kept.decidedOldest(b.Scope) {
+		if number, known := t.finder.names.number(b.Scope); known && b.Week >= t.finder.retained.decidedOldest(b.Scope) {
 			add(bucketRef{number, b.Week})
 		}
 	}

@@ -289,7 +289,7 @@ func TestADeadLetterIsReplayedWithinItsWindowOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := tx.TryReclaim(letter, 0)
+		r, err := tx.TryReopen(letter, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -302,7 +302,7 @@ func TestADeadLetterIsReplayedWithinItsWindowOnly(t *testing.T) {
 	err := e.Update(ctx, func(tx *engine.Tx) error {
 		wantLife(t, claim(t, e, letter), engine.Claimed, 1, sunday.Add(time.Hour))
 		wantTx(t, tx, letter, engine.Duplicate)
-		r, err := tx.TryReclaim(letter, 0)
+		r, err := tx.TryReopen(letter, 0)
 		wantVerdict(t, r, engine.Duplicate)
 		return err
 	})

@@ -51,13 +51,13 @@ func (e *Engine) ForgetFilter(w weekbucket.Week) { e.setFilter(w, bloom.New(bloo
 func (e *Engine) LoseFilter(w weekbucket.Week) { e.setFilter(w, nil) }
 
 func (e *Engine) setFilter(w weekbucket.Week, f *bloom.Filter) {
-	e.finder.screen.making.Lock()
-	defer e.finder.screen.making.Unlock()
-	filters := maps.Clone(*e.finder.screen.filters.Load())
+	e.finder.filters.making.Lock()
+	defer e.finder.filters.making.Unlock()
+	filters := maps.Clone(*e.finder.filters.filters.Load())
 	if filters[w] = f; f == nil {
 		delete(filters, w)
 	}
-	e.finder.screen.filters.Store(&filters)
+	e.finder.filters.filters.Store(&filters)
 }
 
 // AwaitBehind waits until the background work that has begun is done. Use it for an engine that

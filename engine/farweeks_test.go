@@ -53,7 +53,7 @@ func TestAFirstClaimOfAnOldWeekCountsOnArrivalInTheSameTransaction(t *testing.T)
 		wantTx(t, tx, at("a", weeksLater(-far)), engine.Claimed)
 		wantTx(t, tx, arriving("a", time.Hour), engine.Duplicate)
 		wantTx(t, tx, at("b", weeksLater(-far-1)), engine.Claimed)
-		part, err := tx.Part()
+		part, err := tx.SubTx()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func TestATransactionConflictsIfAnOldWeekIsClaimedAfterItsEventOnArrival(t *test
 func TestAPartIsOutdatedByAFirstClaimOfAnOldWeekOnItsEventOnArrival(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{RetentionWeeks: 20})
 	update(t, e, func(tx *engine.Tx) {
-		part, err := tx.Part()
+		part, err := tx.SubTx()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -37,7 +37,7 @@ const (
 	maxFillingHashes = 1 << 22
 )
 
-func startFilling(s *screen) *filling {
+func startFilling(s *filters) *filling {
 	held, _, _ := s.size()
 	f := &filling{
 		limit: int(min(max(held/fillingPerBytes, minFillingHashes), maxFillingHashes)),
@@ -78,7 +78,7 @@ func (f *filling) add(week weekbucket.Week, run []byte) []uint64 {
 }
 
 // addTo adds the hashes, week after week.
-func (p *fillingPart) addTo(s *screen) {
+func (p *fillingPart) addTo(s *filters) {
 	slices.SortStableFunc(p.runs, func(a, b fillingRun) int { return cmp.Compare(a.week, b.week) })
 	var gathered []uint64
 	for runs := p.runs; len(runs) > 0; {

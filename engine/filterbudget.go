@@ -29,7 +29,7 @@ func filterBudget(maxBytes uint64) uint64 {
 }
 
 // filter returns the week's filter. If there is none, it makes one.
-func (s *screen) filter(week weekbucket.Week) *bloom.Filter {
+func (s *filters) filter(week weekbucket.Week) *bloom.Filter {
 	if f := (*s.filters.Load())[week]; f != nil {
 		return f
 	}
@@ -57,7 +57,7 @@ func (s *screen) filter(week weekbucket.Week) *bloom.Filter {
 
 // claimsOf returns the number of claims for which the filter of a week is made: the known number,
 // or that of the nearest earlier week. If none is known, the filter begins small, see grow.
-func (s *screen) claimsOf(week weekbucket.Week) uint64 {
+func (s *filters) claimsOf(week weekbucket.Week) uint64 {
 	if n, known := s.sizes[week]; known {
 		return max(n+n/4, fewClaims)
 	}
@@ -79,7 +79,7 @@ func (s *screen) claimsOf(week weekbucket.Week) uint64 {
 }
 
 // filterBytes returns the size of a filter for a number of claims, within the budget.
-func (s *screen) filterBytes(claims uint64) uint64 {
+func (s *filters) filterBytes(claims uint64) uint64 {
 	if claims >= s.budget/filterBytesPerClaim {
 		return s.budget
 	}
@@ -89,7 +89,7 @@ func (s *screen) filterBytes(claims uint64) uint64 {
 // growerOf returns the grower of a week's filter. A filter that is small because its week was
 // unknown gets the size of Options.ExpectedPerWeek with its first growth, so that a week with many
 // claims has two layers and not seven.
-func (s *screen) growerOf(week weekbucket.Week) grower {
+func (s *filters) growerOf(week weekbucket.Week) grower {
 	return func(f *bloom.Filter, want, least uint64, add func(bytes uint64)) {
 		s.making.Lock()
 		defer s.making.Unlock()
@@ -108,13 +108,13 @@ func (s *screen) growerOf(week weekbucket.Week) grower {
 // growthBudget is the budget that filters may grow to. The rest, whole small filters of about a
 // 64th, is for weeks that begin: the first event of the next week may come before the current week
 // ends, and evicts no filter that is in use.
-func (s *screen) growthBudget() uint64 {
+func (s *filters) growthBudget() uint64 {
 	return s.budget - s.budget/64/fewBytes*fewBytes
 }
 
 // free returns how many bytes, from least to want, a new filter may use without evicting another
 // one, or 0.
-func (s *screen) free(want, least uint64) uint64 {
+func (s *filters) free(want, least uint64) uint64 {
 	used, _, _ := s.size()
 	if used+least > s.budget {
 		return 0
@@ -125,7 +125,7 @@ func (s *screen) free(want, least uint64) uint64 {
 // room returns how many more bytes, from least to want, the filter of a week may use so that all
 // filters stay within budget, or 0. It evicts no more filters of earlier weeks than necessary, and
 // none in vain. The caller holds making.
-func (s *screen) room(week weekbucket.Week, want, least, budget uint64) uint64 {
+func (s *filters) room(week weekbucket.Week, want, least, budget uint64) uint64 {
 	var used, older uint64
 	for w, f := range *s.filters.Load() {
 		n := heldBytes(f)
@@ -143,7 +143,7 @@ func (s *screen) room(week weekbucket.Week, want, least, budget uint64) uint64 {
 
 // evict evicts the filters of weeks before the given one, the oldest first, until used is within
 // the budget, and returns their bytes.
-func (s *screen) evict(before weekbucket.Week, used, budget uint64) (freed uint64) {
+func (s *filters) evict(before weekbucket.Week, used, budget uint64) (freed uint64) {
 	if used <= budget {
 		return 0
 	}
@@ -162,7 +162,7 @@ func (s *screen) evict(before weekbucket.Week, used, budget uint64) (freed uint6
 
 // evicted returns the replacement of a filter with the given number of claims. Its MaxBytes says in
 // a snapshot under which budget it was evicted (see outgrown).
-func (s *screen) evicted(claims uint64) *bloom.Filter {
+func (s *filters) evicted(claims uint64) *bloom.Filter {
 	f := bloom.All(claims)
 	f.SetMaxBytes(s.budget)
 	return f
@@ -170,7 +170,7 @@ func (s *screen) evicted(claims uint64) *bloom.Filter {
 
 // adopt uses the filters of a snapshot. If they exceed the budget, which was larger when it was
 // taken, the oldest are evicted.
-func (s *screen) adopt(filters map[weekbucket.Week]*bloom.Filter) {
+func (s *filters) adopt(filters map[weekbucket.Week]*bloom.Filter) {
 	s.making.Lock()
 	defer s.making.Unlock()
 	for _, f := range filters {
@@ -182,7 +182,7 @@ func (s *screen) adopt(filters map[weekbucket.Week]*bloom.Filter) {
 }
 
 // replace replaces the filters by a changed copy. The caller holds making.
-func (s *screen) replace(change func(filters map[weekbucket.Week]*bloom.Filter)) {
+func (s *filters) replace(change func(filters map[weekbucket.Week]*bloom.Filter)) {
 	filters := maps.Clone(*s.filters.Load())
 	change(filters)
 	s.filters.Store(&filters)
@@ -198,7 +198,7 @@ func heldBytes(f *bloom.Filter) uint64 {
 
 // size returns the memory that the filters occupy, how many of them are full and may not grow, and
 // how many were evicted.
-func (s *screen) size() (bytes uint64, saturated, evicted int) {
+func (s *filters) size() (bytes uint64, saturated, evicted int) {
 	for _, f := range *s.filters.Load() {
 		bytes += heldBytes(f)
 		if f.Saturated() {

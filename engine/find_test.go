@@ -14,7 +14,7 @@ func TestClaimsWithTheSameHashAreDistinguished(t *testing.T) {
 		if i == 2 {
 			p.next(0) // the previous group has put "a" and "b"
 		}
-		p.put([]byte(key), 7, &Record{State: Done, Generation: uint64(i)}, 0)
+		p.put([]byte(key), 7, &ClaimRecord{State: Done, Generation: uint64(i)}, 0)
 	}
 	for i, key := range []string{"a", "b", "c"} {
 		if r, found := p.find([]byte(key), 7); !found || generationOf(t, r) != uint64(i) {
@@ -30,7 +30,7 @@ func TestClaimsWithTheSameHashAreDistinguished(t *testing.T) {
 		t.Errorf("a claim of a group long applied is still held: %v", r)
 	}
 	c := newRecent(2)
-	c.add([]foundClaim{{keyEnd: 1, hash: 7, record: Record{State: Done}}}, []byte("a"), 0)
+	c.add([]foundClaim{{keyEnd: 1, hash: 7, record: ClaimRecord{State: Done}}}, []byte("a"), 0)
 	if _, found := c.get(7, []byte("b")); found {
 		t.Error("the cache mistakes a key for another one with its hash")
 	}
@@ -45,7 +45,7 @@ func TestFullCacheTakesClaimsThatAreFoundTwice(t *testing.T) {
 	c := newRecent(size)
 	hash := func(i uint64) uint64 { return xxh3.Hash(binary.BigEndian.AppendUint64(nil, i)) }
 	find := func(i uint64) {
-		c.add([]foundClaim{{keyEnd: 1, hash: hash(i), record: Record{State: Done}}}, []byte("a"), 0)
+		c.add([]foundClaim{{keyEnd: 1, hash: hash(i), record: ClaimRecord{State: Done}}}, []byte("a"), 0)
 	}
 	has := func(i uint64) bool {
 		_, found := c.get(hash(i), []byte("a"))

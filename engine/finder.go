@@ -9,11 +9,11 @@ import (
 
 // A finder finds claims: in the filters, the cache and the store.
 type finder struct {
-	core   *core
-	kept   *kept
-	names  *names
-	screen *screen
-	recent *recent
+	core     *core
+	retained *retained
+	names    *names
+	filters  *filters
+	cache    *claimCache
 }
 
 // checkEvent returns why an event that arrives now cannot be judged, nil if it can, and its week.
@@ -37,7 +37,7 @@ func (f *finder) newCandidate(r *claimSet, c *candidate, ev *Event, res *Result,
 		*res = Result{Verdict: TooNew}
 		return false
 	}
-	if week < f.kept.oldestOf(ev.Scope) {
+	if week < f.retained.oldestOf(ev.Scope) {
 		*res = Result{Verdict: TooOld}
 		return false
 	}
@@ -56,21 +56,21 @@ func (f *finder) fillCandidate(c *candidate, r *claimSet, ev *Event, week weekbu
 
 // known looks a claim up: filter, then cache, then store. It finds claims that are visible, not
 // only durable ones: an answer that depends on it must settle.
-func (f *finder) known(r *claimSet, p *place) (Record, bool, error) {
+func (f *finder) known(r *claimSet, p *place) (ClaimRecord, bool, error) {
 	key := r.key(p)
-	if f.screen.certainlyNew(p.week, p.hash) {
-		return Record{}, false, nil
+	if f.filters.certainlyNew(p.week, p.hash) {
+		return ClaimRecord{}, false, nil
 	}
-	if rec, ok := f.recent.get(p.hash, key); ok {
+	if rec, ok := f.cache.get(p.hash, key); ok {
 		f.core.counters.cacheHits.Add(1)
 		return rec, true, nil
 	}
 	if !r.looked {
-		r.looked, r.epoch = true, f.recent.epoch()
+		r.looked, r.epoch = true, f.cache.epoch()
 	}
 	rec, found, err := f.readKept(key, p.week)
 	if err != nil || !found {
-		return Record{}, false, err
+		return ClaimRecord{}, false, err
 	}
 	if !f.core.left.has(key) {
 		r.found = append(r.found, foundClaim{p.keyAt, p.keyEnd, p.hash, rec})
@@ -80,33 +80,33 @@ func (f *finder) known(r *claimSet, p *place) (Record, bool, error) {
 
 // read reads a claim from the store in the committer, which frees no name meanwhile. An error of
 // the store stops the engine, unless it is confined.
-func (f *finder) read(key []byte) (Record, bool, error) { return f.readKept(key, weekbucket.Max) }
+func (f *finder) read(key []byte) (ClaimRecord, bool, error) { return f.readKept(key, weekbucket.Max) }
 
 // readKept is read for every other goroutine. A claim in a week that is dropped meanwhile is not
 // found: the numbers in its record may already belong to other names.
-func (f *finder) readKept(key []byte, week weekbucket.Week) (Record, bool, error) {
+func (f *finder) readKept(key []byte, week weekbucket.Week) (ClaimRecord, bool, error) {
 	f.core.counters.storeReads.Add(1)
 	b, found, err := f.core.store.Claim(key)
 	if err != nil {
-		return Record{}, false, f.core.stop(err)
+		return ClaimRecord{}, false, f.core.stop(err)
 	}
 	if !found {
-		return Record{}, false, nil
+		return ClaimRecord{}, false, nil
 	}
 	rec, err := f.parse(b)
-	if week < f.kept.oldestWeek() {
-		return Record{}, false, nil
+	if week < f.retained.oldestWeek() {
+		return ClaimRecord{}, false, nil
 	}
 	if err != nil {
-		return Record{}, false, f.core.stop(err)
+		return ClaimRecord{}, false, f.core.stop(err)
 	}
 	return rec, true, nil
 }
 
-func (f *finder) parse(b []byte) (Record, error) {
+func (f *finder) parse(b []byte) (ClaimRecord, error) {
 	rec, topic, err := parseRecord(b)
 	if err != nil {
-		return Record{}, err
+		return ClaimRecord{}, err
 	}
 	rec.Origin.Topic, err = f.names.name(topic)
 	return rec, err

@@ -22,7 +22,7 @@ func (e *Engine) Finish(ctx context.Context, l *Lease, data []byte) error {
 		return err
 	}
 	result := string(data)
-	return e.changeLeased(ctx, l, func(r *Record, _ time.Time) { r.end(Done, result) })
+	return e.changeLeased(ctx, l, func(r *ClaimRecord, _ time.Time) { r.end(Done, result) })
 }
 
 // Renew moves the end of the lease to d after now, durably on return, and returns the new end. It
@@ -32,7 +32,7 @@ func (e *Engine) Renew(ctx context.Context, l *Lease, d time.Duration) (end time
 		return time.Time{}, &EventError{"lease", fmt.Sprintf("is %v: give 1ms to %v", d, limits.Lease)}
 	}
 	var until time.Time // the committer may write it after an error
-	err = e.changeLeased(ctx, l, func(r *Record, now time.Time) {
+	err = e.changeLeased(ctx, l, func(r *ClaimRecord, now time.Time) {
 		until = leaseEnd(now, d)
 		r.LeaseEnd = until
 	})
@@ -46,14 +46,14 @@ func (e *Engine) Renew(ctx context.Context, l *Lease, d time.Duration) (end time
 // fingerprint. Use it for work that failed and is to be retried; a failure that is final is the
 // data of Finish. It returns ErrLeaseLost if the lease no longer holds the claim.
 func (e *Engine) Release(ctx context.Context, l *Lease) error {
-	return e.changeLeased(ctx, l, func(r *Record, _ time.Time) {
+	return e.changeLeased(ctx, l, func(r *ClaimRecord, _ time.Time) {
 		r.end(Released, "")
 		r.Fingerprint = ""
 	})
 }
 
 // changeLeased changes the record of a leased claim in a batch of its own.
-func (e *Engine) changeLeased(ctx context.Context, l *Lease, apply func(*Record, time.Time)) error {
+func (e *Engine) changeLeased(ctx context.Context, l *Lease, apply func(*ClaimRecord, time.Time)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (tx *Tx) Finish(l *Lease, data []byte) error {
 	if err != nil {
 		return err
 	}
-	tx.req.claims.alter(i, func(r *Record) { r.end(Done, string(data)) })
+	tx.req.claims.alter(i, func(r *ClaimRecord) { r.end(Done, string(data)) })
 	return nil
 }
 
@@ -115,7 +115,7 @@ func (tx *Tx) SetData(ev Event, data []byte) error {
 	if err != nil {
 		return err
 	}
-	tx.req.claims.alter(i, func(r *Record) {
+	tx.req.claims.alter(i, func(r *ClaimRecord) {
 		if r.State == Leased {
 			r.end(Done, "")
 		}

@@ -82,7 +82,7 @@ func errTooManyFloors(count int) error {
 // free removes the notes of dropped weeks from the scopes that have a floor, and frees the names
 // that no retained week uses; it returns false if a further batch must continue. The claims before
 // the floors have been removed. Only the committer calls it.
-func (f *floors) free(g *group, n *names, s *screen) (done bool) {
+func (f *floors) free(g *group, n *names, s *filters) (done bool) {
 	if !s.trusted.Load() {
 		return true // a scan may be counting under the current numbers: the next drop frees the name
 	}

@@ -43,27 +43,27 @@ func TestGoldenHash(t *testing.T) {
 
 func TestGoldenRecords(t *testing.T) {
 	for _, c := range []struct {
-		record Record
+		record ClaimRecord
 		topic  uint64
 		want   string
 	}{
-		{Record{State: Done, FirstSeen: time.UnixMilli(0).UTC()}, 0, "01 00 00 00 00 00"},
-		{Record{State: Done, FirstSeen: time.UnixMilli(1).UTC(), Origin: Origin{Partition: -1, Offset: 300}}, 5, "01 00 02 05 01 d804"},
-		{Record{State: Done, Generation: 200, FirstSeen: time.UnixMilli(-1).UTC(), Origin: Origin{Partition: 3, Offset: -1}}, 128, "01 c801 01 8001 06 01"},
-		{Record{State: Done, FirstSeen: time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC), Origin: Origin{Partition: 1<<31 - 1, Offset: 1<<63 - 1}}, 1,
+		{ClaimRecord{State: Done, FirstSeen: time.UnixMilli(0).UTC()}, 0, "01 00 00 00 00 00"},
+		{ClaimRecord{State: Done, FirstSeen: time.UnixMilli(1).UTC(), Origin: Origin{Partition: -1, Offset: 300}}, 5, "01 00 02 05 01 d804"},
+		{ClaimRecord{State: Done, Generation: 200, FirstSeen: time.UnixMilli(-1).UTC(), Origin: Origin{Partition: 3, Offset: -1}}, 128, "01 c801 01 8001 06 01"},
+		{ClaimRecord{State: Done, FirstSeen: time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC), Origin: Origin{Partition: 1<<31 - 1, Offset: 1<<63 - 1}}, 1,
 			"01 00 80f8c08b9767 01 feffffff0f feffffffffffffffff01"},
-		{Record{State: DeadLettered, FirstSeen: time.UnixMilli(1).UTC(), Origin: Origin{Partition: -1, Offset: 300}}, 5, "02 00 02 05 01 d804"},
-		{Record{State: Done, Generation: 1, FirstSeen: time.UnixMilli(1).UTC(), Window: time.Millisecond}, 5, "11 01 02 05 00 00 01"},
-		{Record{State: DeadLettered, FirstSeen: time.UnixMilli(1).UTC(), Window: time.Hour}, 5, "12 00 02 05 00 00 80dddb01"},
-		{Record{State: Done, FirstSeen: time.UnixMilli(1).UTC(), Window: time.Millisecond, SentUnixMilli: -1}, 5, "19 00 02 05 00 00 01 01"},
-		{Record{State: Leased, FirstSeen: time.UnixMilli(1).UTC(), Window: time.Hour, SentUnixMilli: 2, Owner: 2, LeaseEnd: time.UnixMilli(1).UTC(), Data: "d"}, 5,
+		{ClaimRecord{State: DeadLettered, FirstSeen: time.UnixMilli(1).UTC(), Origin: Origin{Partition: -1, Offset: 300}}, 5, "02 00 02 05 01 d804"},
+		{ClaimRecord{State: Done, Generation: 1, FirstSeen: time.UnixMilli(1).UTC(), Window: time.Millisecond}, 5, "11 01 02 05 00 00 01"},
+		{ClaimRecord{State: DeadLettered, FirstSeen: time.UnixMilli(1).UTC(), Window: time.Hour}, 5, "12 00 02 05 00 00 80dddb01"},
+		{ClaimRecord{State: Done, FirstSeen: time.UnixMilli(1).UTC(), Window: time.Millisecond, SentUnixMilli: -1}, 5, "19 00 02 05 00 00 01 01"},
+		{ClaimRecord{State: Leased, FirstSeen: time.UnixMilli(1).UTC(), Window: time.Hour, SentUnixMilli: 2, Owner: 2, LeaseEnd: time.UnixMilli(1).UTC(), Data: "d"}, 5,
 			"5b 00 02 05 00 00 80dddb01 04 0000000000000002 02 01 64"},
-		{Record{State: Leased, FirstSeen: time.UnixMilli(1).UTC(), Owner: 1 << 56, LeaseEnd: time.UnixMilli(-1).UTC()}, 5, "03 00 02 05 00 00 0100000000000000 01"},
-		{Record{State: Leased, FirstSeen: time.UnixMilli(1).UTC(), Window: time.Millisecond, Owner: 2, LeaseEnd: time.UnixMilli(1).UTC(), Fingerprint: "fp"}, 5,
+		{ClaimRecord{State: Leased, FirstSeen: time.UnixMilli(1).UTC(), Owner: 1 << 56, LeaseEnd: time.UnixMilli(-1).UTC()}, 5, "03 00 02 05 00 00 0100000000000000 01"},
+		{ClaimRecord{State: Leased, FirstSeen: time.UnixMilli(1).UTC(), Window: time.Millisecond, Owner: 2, LeaseEnd: time.UnixMilli(1).UTC(), Fingerprint: "fp"}, 5,
 			"33 00 02 05 00 00 01 0000000000000002 02 02 6670"},
-		{Record{State: Done, FirstSeen: time.UnixMilli(1).UTC(), Window: time.Millisecond, Fingerprint: "fp", Data: "data"}, 5, "71 00 02 05 00 00 01 02 6670 04 64617461"},
-		{Record{State: Released, Generation: 2, FirstSeen: time.UnixMilli(1).UTC()}, 5, "04 02 02 05 00 00"},
-		{Record{State: DeadLettered, Generation: 1<<64 - 1, FirstSeen: time.UnixMilli(0).UTC()}, 0, "02 ffffffffffffffffff01 00 00 00 00"},
+		{ClaimRecord{State: Done, FirstSeen: time.UnixMilli(1).UTC(), Window: time.Millisecond, Fingerprint: "fp", Data: "data"}, 5, "71 00 02 05 00 00 01 02 6670 04 64617461"},
+		{ClaimRecord{State: Released, Generation: 2, FirstSeen: time.UnixMilli(1).UTC()}, 5, "04 02 02 05 00 00"},
+		{ClaimRecord{State: DeadLettered, Generation: 1<<64 - 1, FirstSeen: time.UnixMilli(0).UTC()}, 0, "02 ffffffffffffffffff01 00 00 00 00"},
 	} {
 		b := appendLongRecord(nil, &c.record, c.topic)
 		wantBytes(t, b, c.want)
@@ -71,7 +71,7 @@ func TestGoldenRecords(t *testing.T) {
 	}
 }
 
-func wantRecord(t *testing.T, b []byte, want Record, wantTopic uint64) {
+func wantRecord(t *testing.T, b []byte, want ClaimRecord, wantTopic uint64) {
 	t.Helper()
 	r, topic, err := parseRecord(b)
 	if err != nil || r != want || topic != wantTopic {
@@ -83,25 +83,25 @@ func TestGoldenShortRecords(t *testing.T) {
 	from := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 	to := from.Add((1<<40 - 1) * time.Millisecond)
 	for _, c := range []struct {
-		record Record
+		record ClaimRecord
 		topic  uint64
 		short  string
 		long   string // in which stores of older formats have it
 	}{
-		{Record{FirstSeen: from}, 0, "80 00 0000000000 00", "01 00 80a0b7e6eb5b 00 00 00"},
-		{Record{FirstSeen: from.Add(time.Millisecond), Origin: Origin{Partition: 1, Offset: 300}}, 5, "85 01 0000000001 ac02", "01 00 82a0b7e6eb5b 05 02 d804"},
-		{Record{FirstSeen: time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC), Origin: Origin{Partition: 1<<31 - 1, Offset: 1<<63 - 1}}, 127,
+		{ClaimRecord{FirstSeen: from}, 0, "80 00 0000000000 00", "01 00 80a0b7e6eb5b 00 00 00"},
+		{ClaimRecord{FirstSeen: from.Add(time.Millisecond), Origin: Origin{Partition: 1, Offset: 300}}, 5, "85 01 0000000001 ac02", "01 00 82a0b7e6eb5b 05 02 d804"},
+		{ClaimRecord{FirstSeen: time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC), Origin: Origin{Partition: 1<<31 - 1, Offset: 1<<63 - 1}}, 127,
 			"ff ffffffff07 2d5a513600 ffffffffffffffff7f", "01 00 80f8c08b9767 7f feffffff0f feffffffffffffffff01"},
-		{Record{FirstSeen: to}, 1, "81 00 ffffffffff 00", ""},
-		{Record{FirstSeen: to.Add(time.Millisecond)}, 1, "", "01 00 80a0b7e6eb9b01 01 00 00"},
-		{Record{FirstSeen: from.Add(-time.Millisecond)}, 1, "", "01 00 fe9fb7e6eb5b 01 00 00"},
-		{Record{FirstSeen: from}, 128, "", "01 00 80a0b7e6eb5b 8001 00 00"},
-		{Record{FirstSeen: from, Origin: Origin{Partition: -1}}, 1, "", "01 00 80a0b7e6eb5b 01 01 00"},
-		{Record{FirstSeen: from, Origin: Origin{Offset: -1}}, 1, "", "01 00 80a0b7e6eb5b 01 00 01"},
-		{Record{FirstSeen: from, Generation: 1}, 1, "", "01 01 80a0b7e6eb5b 01 00 00"},
-		{Record{FirstSeen: from, Window: time.Millisecond}, 1, "", "11 00 80a0b7e6eb5b 01 00 00 01"},
-		{Record{FirstSeen: from, Fingerprint: "f"}, 1, "", "21 00 80a0b7e6eb5b 01 00 00 01 66"},
-		{Record{FirstSeen: from, Data: "d"}, 1, "", "41 00 80a0b7e6eb5b 01 00 00 01 64"},
+		{ClaimRecord{FirstSeen: to}, 1, "81 00 ffffffffff 00", ""},
+		{ClaimRecord{FirstSeen: to.Add(time.Millisecond)}, 1, "", "01 00 80a0b7e6eb9b01 01 00 00"},
+		{ClaimRecord{FirstSeen: from.Add(-time.Millisecond)}, 1, "", "01 00 fe9fb7e6eb5b 01 00 00"},
+		{ClaimRecord{FirstSeen: from}, 128, "", "01 00 80a0b7e6eb5b 8001 00 00"},
+		{ClaimRecord{FirstSeen: from, Origin: Origin{Partition: -1}}, 1, "", "01 00 80a0b7e6eb5b 01 01 00"},
+		{ClaimRecord{FirstSeen: from, Origin: Origin{Offset: -1}}, 1, "", "01 00 80a0b7e6eb5b 01 00 01"},
+		{ClaimRecord{FirstSeen: from, Generation: 1}, 1, "", "01 01 80a0b7e6eb5b 01 00 00"},
+		{ClaimRecord{FirstSeen: from, Window: time.Millisecond}, 1, "", "11 00 80a0b7e6eb5b 01 00 00 01"},
+		{ClaimRecord{FirstSeen: from, Fingerprint: "f"}, 1, "", "21 00 80a0b7e6eb5b 01 00 00 01 66"},
+		{ClaimRecord{FirstSeen: from, Data: "d"}, 1, "", "41 00 80a0b7e6eb5b 01 00 00 01 64"},
 	} {
 		c.record.State = Done
 		b, long := appendRecord(nil, &c.record, c.topic), appendLongRecord(nil, &c.record, c.topic)
@@ -121,7 +121,7 @@ func TestGoldenState(t *testing.T) {
 	wantBytes(t, join(applicationSpace, []byte("k\x00")), "68 6b00")
 	wantBytes(t, join(spacePrefix(keyspace.New("outbox/a-1")), []byte("k\x00")), "78 6f7574626f782f612d31 00 6b00")
 	wantBytes(t, EncodeInt64(-2), "fffffffffffffffe")
-	p := Position{Group: "g", Topic: "orders", Partition: 3}
+	p := OffsetKey{Group: "g", Topic: "orders", Partition: 3}
 	wantBytes(t, p.stateKey(), "6f 01 67 06 6f7264657273 00000003")
 	if got, err := parsePosition(p.stateKey()); err != nil || got != p {
 		t.Errorf("position read back as %+v, %v", got, err)

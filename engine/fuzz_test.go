@@ -40,7 +40,7 @@ func FuzzParseRecord(f *testing.F) {
 	f.Add([]byte{1, 0, 2, 5, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0})
 	f.Add([]byte{0x85, 1, 0, 0, 0, 0, 1, 0xac, 2})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var r Record
+		var r ClaimRecord
 		var topic uint64
 		encode := appendRecord
 		if len(b) > 0 && b[0]&formShort == 0 {
@@ -52,11 +52,11 @@ func FuzzParseRecord(f *testing.F) {
 }
 
 func FuzzParsePosition(f *testing.F) {
-	f.Add(Position{"g", "orders", 3}.stateKey())
+	f.Add(OffsetKey{"g", "orders", 3}.stateKey())
 	f.Add([]byte("o\xff\xff\xff\xff\x0fg"))
 	f.Add([]byte("h\x01g\x01t\x00\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, key []byte) {
-		var p Position
+		var p OffsetKey
 		decodes(t, key, func() (err error) { p, err = parsePosition(key); return err },
 			func() []byte { return p.stateKey() })
 	})

@@ -208,7 +208,7 @@ func fill(t testing.TB, e *engine.Engine) {
 		for i := range 1000 {
 			wantTx(t, tx, event(fmt.Sprintf("%04d", i)), engine.Claimed)
 			for _, group := range []string{"g", "gg"} {
-				p := engine.Position{Group: group, Topic: fmt.Sprint("t", i%10), Partition: int32(i / 10)}
+				p := engine.OffsetKey{Group: group, Topic: fmt.Sprint("t", i%10), Partition: int32(i / 10)}
 				if err := tx.SetOffset(p, engine.Offset{Next: int64(i)}); err != nil {
 					t.Fatal(err)
 				}
@@ -249,7 +249,7 @@ func TestClaimsReturnsOneBucketWithItsRecords(t *testing.T) {
 	for _, ev := range []engine.Event{other, early} {
 		wantVerdict(t, claim(t, e, ev), engine.Claimed)
 	}
-	want := map[string]engine.Record{}
+	want := map[string]engine.ClaimRecord{}
 	ids := []string{"b", "a", "\x00", "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "0123456789abcdef"}
 	for _, id := range ids {
 		want[id] = claim(t, e, event(id)).Record

@@ -68,10 +68,10 @@ type turn struct {
 	limit  *time.Timer   // ends the turn; set when it begins
 }
 
-// TakesTurns reports whether the member has recently met another one, so that its next transaction
+// Serialized reports whether the member has recently met another one, so that its next transaction
 // waits for its turn if others are before it. Work that does not need the transaction is then best
 // done before Update: in the turn, others wait for it.
-func (m *LaneMember) TakesTurns() bool {
+func (m *LaneMember) Serialized() bool {
 	if m == nil {
 		return false
 	}

@@ -23,7 +23,7 @@ type Lease struct {
 }
 
 // newLease returns the lease on a claim that was just made, nil if it has none.
-func newLease(ev *Event, r *Record, seen time.Time) *Lease {
+func newLease(ev *Event, r *ClaimRecord, seen time.Time) *Lease {
 	if r.State != Leased {
 		return nil
 	}

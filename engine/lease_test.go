@@ -498,9 +498,9 @@ func TestPartsFinishClaimsAndKeepData(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	l := mustLease(t, e, leasedEvent("a"))
 	update(t, e, func(tx *engine.Tx) {
-		part := func(fn func(tx *engine.Tx) error) *engine.Part {
+		part := func(fn func(tx *engine.Tx) error) *engine.SubTx {
 			t.Helper()
-			p, err := tx.Part()
+			p, err := tx.SubTx()
 			if err == nil {
 				err = fn(p.Tx())
 			}
@@ -509,7 +509,7 @@ func TestPartsFinishClaimsAndKeepData(t *testing.T) {
 			}
 			return p
 		}
-		keep := func(id string) *engine.Part {
+		keep := func(id string) *engine.SubTx {
 			return part(func(tx *engine.Tx) error {
 				wantTx(t, tx, event(id), engine.Claimed)
 				return tx.SetData(event(id), []byte("data"))

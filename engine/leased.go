@@ -14,7 +14,7 @@ func (f *finder) leased(r *claimSet, l *Lease) (c candidate, err error) {
 	// The event was checked when it was claimed, perhaps by an engine with other options: these do
 	// not end a lease.
 	week, err := weekbucket.Of(l.event.when(l.seen))
-	if err != nil || week < f.kept.oldestOf(l.event.Scope) {
+	if err != nil || week < f.retained.oldestOf(l.event.Scope) {
 		return c, ErrLeaseLost
 	}
 	f.fillCandidate(&c, r, &l.event, week, l.seen)

@@ -19,10 +19,10 @@ func (s *snapshots) load(seq uint64) error {
 	}
 	after := uint64(0)
 	if snap != nil {
-		s.source, after, s.finder.screen.sizes = fromSnapshot, snap.seq, nil
-		s.finder.screen.adopt(snap.filters)
+		s.source, after, s.finder.filters.sizes = fromSnapshot, snap.seq, nil
+		s.finder.filters.adopt(snap.filters)
 		for ref, c := range snap.counts {
-			s.finder.screen.merge(ref, c)
+			s.finder.filters.merge(ref, c)
 		}
 	} else if first, err := first(); err != nil {
 		return err
@@ -41,8 +41,8 @@ func (s *snapshots) load(seq uint64) error {
 	if err := s.replayJournal(after, seq); err != nil {
 		return err
 	}
-	s.finder.screen.dropBefore(s.finder.kept.decideOld, s.finder.kept.oldestByNumber(s.finder.names))
-	s.finder.screen.trusted.Store(true)
+	s.finder.filters.dropBefore(s.finder.retained.decideOld, s.finder.retained.oldestByNumber(s.finder.names))
+	s.finder.filters.trusted.Store(true)
 	return nil
 }
 
@@ -58,7 +58,7 @@ func (s *snapshots) noteWeeks() error {
 		s.finder.names.bucketsIn(damage, func(b storage.Bucket) { weeks[b.Week] = struct{}{} })
 		err = nil
 	}
-	s.finder.screen.stored.Store(&weeks)
+	s.finder.filters.stored.Store(&weeks)
 	return err
 }
 
@@ -77,7 +77,7 @@ func (s *snapshots) firstJournaled() (first uint64, err error) {
 // replayJournal applies the journal's batches after the given one. After a clean close there are
 // none, and the journal is not read.
 func (s *snapshots) replayJournal(after, newest uint64) error {
-	filling := startFilling(s.finder.screen)
+	filling := startFilling(s.finder.filters)
 	defer filling.finish()
 	var removed []uint64
 	return s.readJournalAfter(after, newest, func(entry []byte) error {
@@ -86,11 +86,11 @@ func (s *snapshots) replayJournal(after, newest uint64) error {
 			switch id.sign {
 			case journalRemoved:
 				removed = appendHashes(removed[:0], hashes)
-				s.finder.screen.merge(id.bucketRef, count{-n, xor(removed)})
+				s.finder.filters.merge(id.bucketRef, count{-n, xor(removed)})
 			case journalDropped:
-				s.finder.screen.forget(id.bucketRef)
+				s.finder.filters.forget(id.bucketRef)
 			default:
-				s.finder.screen.merge(id.bucketRef, count{n, xor(filling.add(id.bucketRef.week, hashes))})
+				s.finder.filters.merge(id.bucketRef, count{n, xor(filling.add(id.bucketRef.week, hashes))})
 				s.since += n
 			}
 		})
@@ -129,9 +129,9 @@ func (s *snapshots) readJournalAfter(after, newest uint64, fn func(entry []byte)
 // remain untrusted: every event reads the store, which tells those apart that may be in the damage.
 func (s *snapshots) rebuild(ctx context.Context) {
 	counts := make(map[bucketRef]count)
-	err := s.scanner.beginScan(ctx, func() { s.finder.screen.reset() }, func(c scanned) error {
-		s.finder.screen.filter(c.ref.week).Add(c.hash)
-		s.finder.screen.rebuilt.Add(1)
+	err := s.scanner.beginScan(ctx, func() { s.finder.filters.reset() }, func(c scanned) error {
+		s.finder.filters.filter(c.ref.week).Add(c.hash)
+		s.finder.filters.rebuilt.Add(1)
 		n := counts[c.ref]
 		counts[c.ref] = count{n.claims + 1, n.xor ^ c.hash}
 		return nil
@@ -139,12 +139,12 @@ func (s *snapshots) rebuild(ctx context.Context) {
 	if err == nil {
 		err = s.scanner.queue.control(ctx, func(*group) error {
 			for ref, c := range counts {
-				s.finder.screen.merge(ref, c)
+				s.finder.filters.merge(ref, c)
 			}
-			s.finder.screen.dropBefore(s.finder.kept.decideOld, s.finder.kept.oldestByNumber(s.finder.names))
-			s.finder.screen.sizes = nil
-			s.finder.screen.trusted.Store(true)
-			s.since = max(s.finder.screen.claims, s.core.opt.snapshotEvery) // the next batch makes a snapshot
+			s.finder.filters.dropBefore(s.finder.retained.decideOld, s.finder.retained.oldestByNumber(s.finder.names))
+			s.finder.filters.sizes = nil
+			s.finder.filters.trusted.Store(true)
+			s.since = max(s.finder.filters.claims, s.core.opt.snapshotEvery) // the next batch makes a snapshot
 			return nil
 		})
 	}
@@ -152,7 +152,7 @@ func (s *snapshots) rebuild(ctx context.Context) {
 	switch {
 	case err == nil || ctx.Err() != nil || errors.Is(err, ErrClosed):
 	case errors.As(err, &damage):
-		s.finder.screen.damage.Store(damage)
+		s.finder.filters.damage.Store(damage)
 	default:
 		_ = s.core.stop(err)
 	}
@@ -161,7 +161,7 @@ func (s *snapshots) rebuild(ctx context.Context) {
 // rebuildAgain rebuilds the filters if that met damage before, which may be gone. The caller is one of
 // goBehind.
 func (s *snapshots) rebuildAgain() {
-	if s.finder.screen.damage.Swap(nil) != nil {
+	if s.finder.filters.damage.Swap(nil) != nil {
 		s.core.goBehind(s.rebuild)
 	}
 }

@@ -180,8 +180,8 @@ func TestATransactionDoesNotFinishAClaimThatItTakesOver(t *testing.T) {
 			return errors.Join(err, tx.Finish(old, nil))
 		},
 		"parts": func(tx *engine.Tx, ev engine.Event, old *engine.Lease) error {
-			a, errA := tx.Part()
-			b, errB := tx.Part()
+			a, errA := tx.SubTx()
+			b, errB := tx.SubTx()
 			if err := errors.Join(errA, errB); err != nil {
 				return err
 			}

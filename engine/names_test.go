@@ -464,21 +464,21 @@ func (s *lateReader) Scan(ctx context.Context, span storage.Span, started func()
 // If a week is dropped while a reader has read a claim of it, the reader does not see the claim
 // under a later name.
 func TestClaimThatIsReadWhileItsNamesAreAssignedAgain(t *testing.T) {
-	for what, read := range map[string]func(e *engine.Engine, ev engine.Event, rec engine.Record) error{
-		"TryClaim": func(e *engine.Engine, ev engine.Event, _ engine.Record) error {
+	for what, read := range map[string]func(e *engine.Engine, ev engine.Event, rec engine.ClaimRecord) error{
+		"TryClaim": func(e *engine.Engine, ev engine.Event, _ engine.ClaimRecord) error {
 			if r, err := e.TryClaim(ctx, ev); r.Verdict != engine.TooOld {
 				return fmt.Errorf("%v of %v: %w", r.Verdict, r.Record, err)
 			}
 			return nil
 		},
-		"Lookup": func(e *engine.Engine, ev engine.Event, _ engine.Record) error {
+		"Lookup": func(e *engine.Engine, ev engine.Event, _ engine.ClaimRecord) error {
 			rec, found, err := e.Admin().Lookup(ctx, ev.Scope, ev.ID, ev.Time)
 			if found {
 				err = fmt.Errorf("%v", rec)
 			}
 			return err
 		},
-		"Unclaim": func(e *engine.Engine, ev engine.Event, rec engine.Record) error {
+		"Unclaim": func(e *engine.Engine, ev engine.Event, rec engine.ClaimRecord) error {
 			return e.Update(ctx, func(tx *engine.Tx) error {
 				if err := tx.Unclaim(ev, rec); !errors.Is(err, engine.ErrNotClaimed) {
 					return fmt.Errorf("Unclaim returned %w", err)
@@ -486,7 +486,7 @@ func TestClaimThatIsReadWhileItsNamesAreAssignedAgain(t *testing.T) {
 				return nil
 			})
 		},
-		"Verify": func(e *engine.Engine, _ engine.Event, _ engine.Record) error {
+		"Verify": func(e *engine.Engine, _ engine.Event, _ engine.ClaimRecord) error {
 			report, err := e.Admin().Verify(ctx)
 			if err == nil && report.Total > 0 {
 				err = fmt.Errorf("%q", report.Problems)

@@ -37,12 +37,12 @@ type TxObserver struct {
 	// It must not keep the slice. committed reports whether the run's claims and writes are
 	// durable. err is the result of Update for the run: nil if it was committed, and also if the
 	// closure panicked.
-	Ended func(judged []Judged, committed bool, err error)
+	Ended func(judged []VerdictCounts, committed bool, err error)
 }
 
-// Judged counts verdicts that a transaction gave for events of one scope, topic and partition. Both
+// VerdictCounts counts verdicts that a transaction gave for events of one scope, topic and partition. Both
 // counts are indexed by Verdict.
-type Judged struct {
+type VerdictCounts struct {
 	Scope     string
 	Topic     string
 	Partition int32
@@ -58,7 +58,7 @@ type Judged struct {
 type observation struct {
 	TxObserver TxObserver
 	verdicts   []observed
-	judged     []Judged // the sequences of verdicts, without counts until the end
+	judged     []VerdictCounts // the sequences of verdicts, without counts until the end
 }
 
 type observed struct {
@@ -109,7 +109,7 @@ func (s *observation) note(ev *Event, v Verdict) {
 func (s *observation) add(scope, topic string, partition int32, v observed) {
 	n := len(s.judged)
 	if n == 0 || s.judged[n-1].Partition != partition || s.judged[n-1].Scope != scope || s.judged[n-1].Topic != topic {
-		s.judged = append(s.judged, Judged{Scope: scope, Topic: topic, Partition: partition})
+		s.judged = append(s.judged, VerdictCounts{Scope: scope, Topic: topic, Partition: partition})
 		n++
 	}
 	v.stretch = int32(n - 1)

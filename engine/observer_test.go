@@ -19,7 +19,7 @@ type watcher struct {
 func (*watcher) Claiming(context.Context, []engine.Event) func([]engine.Result) { return nil }
 
 func (w *watcher) Updating(context.Context) engine.TxObserver {
-	return engine.TxObserver{Ended: func(judged []engine.Judged, committed bool, err error) {
+	return engine.TxObserver{Ended: func(judged []engine.VerdictCounts, committed bool, err error) {
 		text := fmt.Sprintf("committed %v, %v:", committed, err)
 		for _, j := range judged {
 			text += fmt.Sprintf(" %s/%s/%d", j.Scope, j.Topic, j.Partition)

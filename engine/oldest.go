@@ -24,14 +24,14 @@ func loadOldest(e *Engine) error {
 		return fmt.Errorf("%w: it has %d batches and no oldest week", storage.ErrDamaged, e.decider.seq)
 	}
 	if found {
-		if e.kept.decideOld, err = weekbucket.FromKey(value); err != nil {
+		if e.retained.decideOld, err = weekbucket.FromKey(value); err != nil {
 			return fmt.Errorf("%w: oldest week: %w", storage.ErrDamaged, err)
 		}
 	}
 	if err := setOldest(e, !found); err != nil {
 		return err
 	}
-	e.kept.oldest.Store(uint32(e.kept.decideOld))
+	e.retained.oldest.Store(uint32(e.retained.decideOld))
 	return nil
 }
 
@@ -40,7 +40,7 @@ func loadOldest(e *Engine) error {
 func setOldest(e *Engine, created bool) error {
 	if !created {
 		fresh, err := e.core.nothingDropped()
-		if err != nil || !fresh || e.finder.names.count() > 0 || len(e.kept.floors.decided) > 0 {
+		if err != nil || !fresh || e.finder.names.count() > 0 || len(e.retained.floors.decided) > 0 {
 			return err
 		}
 	}
@@ -50,9 +50,9 @@ func setOldest(e *Engine, created bool) error {
 	}
 	first := firstKept(this, e.core.opt.RetentionWeeks)
 	if hold, held := e.holds.lowest(); held && hold.week() < first {
-		first = max(hold.week(), min(e.kept.decideOld, first))
+		first = max(hold.week(), min(e.retained.decideOld, first))
 	}
-	if !created && first == e.kept.decideOld {
+	if !created && first == e.retained.decideOld {
 		return nil
 	}
 	state := startWrites(first)
@@ -67,7 +67,7 @@ func setOldest(e *Engine, created bool) error {
 		return err
 	}
 	e.decider.seq++
-	e.kept.decideOld = first
+	e.retained.decideOld = first
 	return nil
 }
 
@@ -99,7 +99,7 @@ func (t *Retention) LowerOldestWeek(ctx context.Context, week weekbucket.Week) e
 	}
 	defer t.endDrop()
 	return t.queue.control(ctx, func(g *group) error {
-		if week >= t.finder.kept.decideOld {
+		if week >= t.finder.retained.decideOld {
 			return nil
 		}
 		fresh, err := t.core.nothingDropped()
@@ -107,11 +107,11 @@ func (t *Retention) LowerOldestWeek(ctx context.Context, week weekbucket.Week) e
 			return t.core.stop(err)
 		}
 		if !fresh {
-			return fmt.Errorf("%w: weeks before %s were dropped, or may have been by an earlier build", ErrDropped, t.finder.kept.decideOld)
+			return fmt.Errorf("%w: weeks before %s were dropped, or may have been by an earlier build", ErrDropped, t.finder.retained.decideOld)
 		}
 		g.batch.State = append(g.batch.State, startWrites(week)...)
-		t.finder.kept.decideOld = week
-		g.after = append(g.after, func() { t.finder.kept.oldest.Store(uint32(week)) })
+		t.finder.retained.decideOld = week
+		g.after = append(g.after, func() { t.finder.retained.oldest.Store(uint32(week)) })
 		return nil
 	})
 }

@@ -18,13 +18,13 @@ func TestOldestWeekOfAScopeNeverDecreases(t *testing.T) {
 		var e Engine
 		go func() {
 			for w := weekbucket.Week(1); w <= weeks; w++ {
-				e.kept.floors.durable.Store(&floors[w])
-				e.kept.oldest.Store(uint32(w)) // as drop and then forget do
-				e.kept.floors.durable.Store(nil)
+				e.retained.floors.durable.Store(&floors[w])
+				e.retained.oldest.Store(uint32(w)) // as drop and then forget do
+				e.retained.floors.durable.Store(nil)
 			}
 		}()
 		for seen := weekbucket.Week(0); seen < weeks; {
-			now := e.kept.oldestOf("mail")
+			now := e.retained.oldestOf("mail")
 			if now < seen {
 				t.Fatalf("the oldest retained week was %d, and is %d", seen, now)
 			}

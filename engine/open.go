@@ -42,12 +42,12 @@ func newEngine(store storage.Store, opt Options) *Engine {
 	e.core.work, e.core.stopWork = context.WithCancel(context.Background())
 	e.core.reclaimingState = make(chan struct{}, 1)
 	c, f, q := &e.core, &e.finder, &e.queue
-	e.finder = finder{core: c, kept: &e.kept, names: newNames(), screen: newScreen(opt), recent: newRecent(opt.RecentClaims)}
+	e.finder = finder{core: c, retained: &e.retained, names: newNames(), filters: newScreen(opt), cache: newRecent(opt.RecentClaims)}
 	e.queue.core, e.queue.requests = c, make(chan request, 64)
 	t := &e.transactor
 	t.core, t.finder, t.queue, t.sums = c, f, q, newSums()
-	t.tx.init(c, f.screen)
-	e.decider = decider{core: c, kept: &e.kept, finder: f, tx: &t.tx, sums: t.sums, holds: &e.holds, outbox: &t.outbox, seq: store.LastSeq()}
+	t.tx.init(c, f.filters)
+	e.decider = decider{core: c, retained: &e.retained, finder: f, tx: &t.tx, sums: t.sums, holds: &e.holds, outbox: &t.outbox, seq: store.LastSeq()}
 	e.scanner = scanner{c, f, q}
 	e.snaps.core, e.snaps.finder, e.snaps.scanner = c, f, &e.scanner
 	e.committer.init(c, q.requests, &e.decider, &e.snaps)
@@ -63,7 +63,7 @@ func (e *Engine) start() {
 	e.core.applied.init(seq)
 	e.core.durable.init(seq)
 	e.committer.start()
-	if !e.finder.screen.trusted.Load() {
+	if !e.finder.filters.trusted.Load() {
 		e.core.goBehind(e.snaps.rebuild)
 	}
 	e.retention.reclaim.begin()
@@ -101,11 +101,11 @@ func loadState(e *Engine) error {
 	if err != nil {
 		return err
 	}
-	err = e.core.store.ScanState(storage.Span{Prefix: []byte{stateFloor}}, func(key, value []byte) error { return e.kept.floors.load(key, value) })
+	err = e.core.store.ScanState(storage.Span{Prefix: []byte{stateFloor}}, func(key, value []byte) error { return e.retained.floors.load(key, value) })
 	if err != nil {
 		return err
 	}
-	e.kept.floors.publish()()
+	e.retained.floors.publish()()
 	if err := e.transactor.outbox.load(e.core.store); err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (e *Engine) Close() error {
 	// before the background work ends: until then the committer may begin a snapshot
 	e.committer.loops.Wait()
 	e.core.behind.Wait()
-	if e.Err() == nil && e.finder.screen.trusted.Load() {
+	if e.Err() == nil && e.finder.filters.trusted.Load() {
 		e.snaps.saveLast(e.decider.seq)
 	}
 	return errors.Join(e.Err(), e.core.store.Close())

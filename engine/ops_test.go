@@ -37,7 +37,7 @@ func TestLookupReturnsTheFirstSighting(t *testing.T) {
 		"never claimed": event("b"), "another week": at("a", weeksLater(-1)), "before the mark": at("a", weeksLater(-9)),
 		"another scope": {Scope: "Billing", ID: []byte("a"), Time: noon},
 	} {
-		if rec, found, err := e.Admin().Lookup(ctx, ev.Scope, ev.ID, ev.Time); found || err != nil || rec != (engine.Record{}) {
+		if rec, found, err := e.Admin().Lookup(ctx, ev.Scope, ev.ID, ev.Time); found || err != nil || rec != (engine.ClaimRecord{}) {
 			t.Errorf("%s: %+v %v %v", what, rec, found, err)
 		}
 	}
@@ -83,7 +83,7 @@ func TestReadsThatWaitEndWithTheirContext(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	m.HoldSyncs()
 	committed := make(chan error, 1)
-	pos := engine.Position{Group: "g", Topic: "t"}
+	pos := engine.OffsetKey{Group: "g", Topic: "t"}
 	go func() {
 		committed <- e.Update(ctx, func(tx *engine.Tx) error {
 			_, err := tx.TryClaim(event("a"))
@@ -456,7 +456,7 @@ func TestCallsAfterCloseFailWithErrClosed(t *testing.T) {
 	if _, _, err := e.Admin().Lookup(ctx, "s", []byte("a"), noon); !errors.Is(err, engine.ErrClosed) {
 		t.Error("Lookup:", err)
 	}
-	if _, _, err := e.Admin().Offset(ctx, engine.Position{Group: "g", Topic: "t"}); !errors.Is(err, engine.ErrClosed) {
+	if _, _, err := e.Admin().Offset(ctx, engine.OffsetKey{Group: "g", Topic: "t"}); !errors.Is(err, engine.ErrClosed) {
 		t.Error("Offset:", err)
 	}
 	if err := kept.Put([]byte("k"), nil); !errors.Is(err, engine.ErrNoTransaction) {

@@ -59,7 +59,7 @@ func (s *ownerships) otherOwner(by Space, owns func(*Ownership) bool) *Ownership
 }
 
 // checkOwnOffset returns an error if another one than by owns an offset.
-func (s *ownerships) checkOwnOffset(by Space, p Position) error {
+func (s *ownerships) checkOwnOffset(by Space, p OffsetKey) error {
 	o := s.otherOwner(by, func(o *Ownership) bool { return o.Group == p.Group })
 	if o == nil {
 		return nil

@@ -56,8 +56,8 @@ func (r *ahead) ask(f *finder, others *transactions) {
 	r.before = f.core.applying.Load()
 	n := min(askAhead, len(r.expected)-r.asked)
 	others.prefetch(r.expected[r.asked : r.asked+n])
-	f.screen.prefetch(n, func(i int) *place { return &r.expected[r.asked+i].candidate.place })
-	filters := f.screen.view()
+	f.filters.prefetch(n, func(i int) *place { return &r.expected[r.asked+i].candidate.place })
+	filters := f.filters.view()
 	for range n {
 		x := &r.expected[r.asked]
 		x.new = x.ok && r.set.certainlyNew(&filters, &x.candidate)
@@ -67,7 +67,7 @@ func (r *ahead) ask(f *finder, others *transactions) {
 
 // probablyClaimed reports which of the events the filters contain. It leaves ask to read them again,
 // close to the claims.
-func (r *ahead) probablyClaimed(s *screen) []bool {
+func (r *ahead) probablyClaimed(s *filters) []bool {
 	claimed := make([]bool, len(r.expected))
 	filters := s.view()
 	if !filters.trusted {
@@ -98,7 +98,7 @@ func (r *ahead) expects(f *finder, others *transactions, ev *Event) *expected {
 		return nil
 	}
 	r.next++
-	if !x.ok || x.candidate.place.week < f.kept.oldestOf(x.candidate.scope) {
+	if !x.ok || x.candidate.place.week < f.retained.oldestOf(x.candidate.scope) {
 		return nil
 	}
 	return x

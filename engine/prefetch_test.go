@@ -80,7 +80,7 @@ func TestClaimThatPanickedIsFree(t *testing.T) {
 		})
 		func() {
 			defer func() { _ = recover() }()
-			_, _ = tx.TryReclaim(ev, 0)
+			_, _ = tx.TryReopen(ev, 0)
 			t.Error("no panic")
 		}()
 		m.Before(storetest.OpClaim, nil)
@@ -311,7 +311,7 @@ func TestPrefetchChangesNoVerdict(t *testing.T) {
 						case 0: // something else in between
 							tell(tx.TryClaim(plan[rnd.IntN(len(plan))]))
 						case 1:
-							tell(tx.TryReclaim(plan[rnd.IntN(len(plan))], uint64(rnd.IntN(2))))
+							tell(tx.TryReopen(plan[rnd.IntN(len(plan))], uint64(rnd.IntN(2))))
 						case 2:
 							if _, err := tx.DeadLetter(plan[rnd.IntN(len(plan))]); err != nil && !errors.Is(err, engine.ErrNotClaimed) {
 								t.Fatal(err)

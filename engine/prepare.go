@@ -35,10 +35,10 @@ func (f *finder) prepare(r *ownClaims, events []Event, results []Result) error {
 		}
 	}
 	r.open = len(r.set.claims)
-	f.screen.prefetch(len(r.set.claims), r.set.place)
+	f.filters.prefetch(len(r.set.claims), r.set.place)
 	asOf := f.core.applied.at.Load()
 	r.asOf = asOf
-	filters := f.screen.view()
+	filters := f.filters.view()
 	for i := range r.set.claims {
 		c := &r.set.claims[i]
 		c.certain = r.set.certainlyNew(&filters, c)

@@ -47,7 +47,7 @@ func (p *putClaims) next(since uint64) {
 
 // put records that a claim is put, with the given number of its topic, and returns the write for
 // the batch.
-func (p *putClaims) put(key []byte, hash uint64, r *Record, topic uint64) storage.ClaimWrite {
+func (p *putClaims) put(key []byte, hash uint64, r *ClaimRecord, topic uint64) storage.ClaimWrite {
 	w := &p.now
 	c := w.begin(key, hash)
 	w.arena = appendRecord(w.arena, r, topic)

@@ -20,7 +20,7 @@ const (
 	Done
 
 	// DeadLettered is the state of a claim whose event was not handled but dead-lettered
-	// (Tx.DeadLetter). It may be reopened once (Tx.TryReclaim).
+	// (Tx.DeadLetter). It may be reopened once (Tx.TryReopen).
 	DeadLettered
 
 	// Leased is the state of a claim whose event is being handled by the holder of a lease
@@ -47,8 +47,8 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// A Record is the stored data of a claim.
-type Record struct {
+// A ClaimRecord is the stored data of a claim.
+type ClaimRecord struct {
 	State State
 	// Generation counts how often the claim was reopened, or made again after its window or lease
 	// had ended or it was released; 0 for the first claim.
@@ -80,7 +80,7 @@ type Record struct {
 // Expires returns when the claim's window ends; from then on it can be made again, but not by a
 // delivery that was sent within the window of this one (Event.Sent). It is zero for a claim without a
 // window.
-func (r Record) Expires() time.Time {
+func (r ClaimRecord) Expires() time.Time {
 	if r.Window == 0 {
 		return time.Time{}
 	}
@@ -89,7 +89,7 @@ func (r Record) Expires() time.Time {
 
 // free reports whether the claim can be made again at a time, by a delivery that was sent at another
 // one (Unix milliseconds, 0 if unknown). It then gets the next generation.
-func (r *Record) free(at time.Time, sent int64) bool {
+func (r *ClaimRecord) free(at time.Time, sent int64) bool {
 	switch {
 	case r.Generation == math.MaxUint64:
 		return false
@@ -103,13 +103,13 @@ func (r *Record) free(at time.Time, sent int64) bool {
 
 // expired reports whether the claim's window has ended, for a delivery that arrives and was sent at
 // these times.
-func (r *Record) expired(at time.Time, sent int64) bool {
+func (r *ClaimRecord) expired(at time.Time, sent int64) bool {
 	return r.Window > 0 && !at.Before(r.FirstSeen.Add(r.Window)) && !r.sentTogether(sent)
 }
 
 // sentTogether reports whether the delivery was sent within the claim's window of the one that made
 // the claim.
-func (r *Record) sentTogether(sent int64) bool {
+func (r *ClaimRecord) sentTogether(sent int64) bool {
 	if sent == 0 || r.SentUnixMilli == 0 {
 		return false
 	}
@@ -118,20 +118,20 @@ func (r *Record) sentTogether(sent int64) bool {
 
 // conflicts reports whether an event with that fingerprint is another request than that of the
 // claim.
-func (r *Record) conflicts(fingerprint string, at time.Time, sent int64) bool {
+func (r *ClaimRecord) conflicts(fingerprint string, at time.Time, sent int64) bool {
 	return fingerprint != r.Fingerprint && fingerprint != "" && r.Fingerprint != "" && !r.expired(at, sent)
 }
 
 // end sets the record's state at the end of a lease.
-func (r *Record) end(state State, data string) {
+func (r *ClaimRecord) end(state State, data string) {
 	r.State, r.Data, r.Owner, r.LeaseEnd = state, data, 0, time.Time{}
 }
 
 // final reports whether the record never changes any more.
-func (r *Record) final() bool { return r.State == Done && r.Window == 0 }
+func (r *ClaimRecord) final() bool { return r.State == Done && r.Window == 0 }
 
 // opens reports whether a caller that gives this generation may reopen the claim.
-func (r *Record) opens(generation uint64) bool {
+func (r *ClaimRecord) opens(generation uint64) bool {
 	return r.State == DeadLettered && r.Generation == generation && generation < math.MaxUint64
 }
 
@@ -171,7 +171,7 @@ const (
 	maxWindow = uint64(math.MaxInt64 / time.Millisecond) // in milliseconds
 )
 
-func appendRecord(dst []byte, r *Record, topic uint64) []byte {
+func appendRecord(dst []byte, r *ClaimRecord, topic uint64) []byte {
 	if !r.fitsShort(topic) {
 		return appendLongRecord(dst, r, topic)
 	}
@@ -184,16 +184,16 @@ func appendRecord(dst []byte, r *Record, topic uint64) []byte {
 }
 
 // fitsShort reports whether the record has a short form.
-func (r *Record) fitsShort(topic uint64) bool {
+func (r *ClaimRecord) fitsShort(topic uint64) bool {
 	ms := r.FirstSeen.UnixMilli()
 	return r.final() && r.Generation == 0 && r.Fingerprint == "" && r.Data == "" &&
 		topic < formShort && r.Origin.Partition >= 0 && r.Origin.Offset >= 0 &&
 		ms >= shortFrom && ms < shortFrom+1<<(8*shortTime)
 }
 
-func (r *Record) hasSent() bool { return r.Window > 0 && r.SentUnixMilli != 0 }
+func (r *ClaimRecord) hasSent() bool { return r.Window > 0 && r.SentUnixMilli != 0 }
 
-func appendLongRecord(dst []byte, r *Record, topic uint64) []byte {
+func appendLongRecord(dst []byte, r *ClaimRecord, topic uint64) []byte {
 	form := byte(r.State)
 	if r.Window > 0 {
 		form |= formWindow
@@ -233,7 +233,7 @@ func appendLongRecord(dst []byte, r *Record, topic uint64) []byte {
 }
 
 // parseRecord reads a record; the caller looks up the topic by its number.
-func parseRecord(b []byte) (r Record, topic uint64, err error) {
+func parseRecord(b []byte) (r ClaimRecord, topic uint64, err error) {
 	d := decoder{rest: b}
 	form := d.byte()
 	if form&formShort != 0 {
@@ -248,21 +248,21 @@ func parseRecord(b []byte) (r Record, topic uint64, err error) {
 	r.Origin.Partition = int32(partition)
 	r.FirstSeen = time.UnixMilli(ms).UTC()
 	if form&^(formState|formSent|formWindow|formFingerprint|formData) != 0 || r.State < Done || r.State > Released {
-		return Record{}, 0, fmt.Errorf("%w: claim record of form %#x", storage.ErrNewerFormat, form)
+		return ClaimRecord{}, 0, fmt.Errorf("%w: claim record of form %#x", storage.ErrNewerFormat, form)
 	}
 	if !r.parseMore(&d, form) {
-		return Record{}, 0, fmt.Errorf("%w: claim record %x has a field that would not have been written", storage.ErrDamaged, b)
+		return ClaimRecord{}, 0, fmt.Errorf("%w: claim record %x has a field that would not have been written", storage.ErrDamaged, b)
 	}
 	switch {
 	case d.err != nil:
-		return Record{}, 0, fmt.Errorf("%w: claim record %x: %w", storage.ErrDamaged, b, d.err)
+		return ClaimRecord{}, 0, fmt.Errorf("%w: claim record %x: %w", storage.ErrDamaged, b, d.err)
 	case len(d.rest) != 0, int64(r.Origin.Partition) != partition:
-		return Record{}, 0, fmt.Errorf("%w: claim record %x is malformed", storage.ErrDamaged, b)
+		return ClaimRecord{}, 0, fmt.Errorf("%w: claim record %x is malformed", storage.ErrDamaged, b)
 	}
 	return r, topic, nil
 }
 
-func parseShortRecord(b []byte) (r Record, topic uint64, err error) {
+func parseShortRecord(b []byte) (r ClaimRecord, topic uint64, err error) {
 	d := decoder{rest: b}
 	topic = uint64(d.byte() &^ formShort)
 	partition := d.uvarint()
@@ -271,9 +271,9 @@ func parseShortRecord(b []byte) (r Record, topic uint64, err error) {
 	offset := d.uvarint()
 	switch {
 	case d.err != nil:
-		return Record{}, 0, fmt.Errorf("%w: claim record %x: %w", storage.ErrDamaged, b, d.err)
+		return ClaimRecord{}, 0, fmt.Errorf("%w: claim record %x: %w", storage.ErrDamaged, b, d.err)
 	case len(d.rest) != 0, partition > math.MaxInt32, offset > math.MaxInt64:
-		return Record{}, 0, fmt.Errorf("%w: claim record %x is malformed", storage.ErrDamaged, b)
+		return ClaimRecord{}, 0, fmt.Errorf("%w: claim record %x is malformed", storage.ErrDamaged, b)
 	}
 	r.State = Done
 	r.FirstSeen = time.UnixMilli(shortFrom + int64(binary.BigEndian.Uint64(ms[:]))).UTC()
@@ -283,7 +283,7 @@ func parseShortRecord(b []byte) (r Record, topic uint64, err error) {
 
 // parseMore reads the fields after the offset; it returns false if one of them has an invalid
 // value. d.err has other errors.
-func (r *Record) parseMore(d *decoder, form byte) bool {
+func (r *ClaimRecord) parseMore(d *decoder, form byte) bool {
 	if form&formWindow != 0 {
 		window := d.uvarint()
 		if d.err == nil && (window == 0 || window > maxWindow) {

@@ -79,9 +79,9 @@ func TestAClaimThatWasPutTwiceInAGroupIsFoundAsItWasPutLast(t *testing.T) {
 	var p putClaims
 	p.next(0)
 	key, other := []byte("a"), []byte("b")
-	p.put(key, 1, &Record{State: Done, Generation: 1}, 0)
-	p.put(other, 1, &Record{State: Done, Generation: 7}, 0) // another key with the same hash
-	p.put(key, 1, &Record{State: Done, Generation: 2}, 0)
+	p.put(key, 1, &ClaimRecord{State: Done, Generation: 1}, 0)
+	p.put(other, 1, &ClaimRecord{State: Done, Generation: 7}, 0) // another key with the same hash
+	p.put(key, 1, &ClaimRecord{State: Done, Generation: 2}, 0)
 	for range 2 {
 		if r, found := p.find(key, 1); !found || generationOf(t, r) != 2 {
 			t.Errorf("found %x, %v", r, found)

@@ -21,7 +21,7 @@ type scanned struct {
 	ref  bucketRef
 	key  []byte
 	hash uint64
-	rec  Record
+	rec  ClaimRecord
 }
 
 // beginScan scans the claims as they are after the last batch decided so far. begun runs while the
@@ -50,7 +50,7 @@ func (s *scanner) beginScan(ctx context.Context, begun func(), fn func(scanned) 
 					return err
 				}
 				c, err := s.scanned(b, key, record)
-				if b.Week < s.finder.kept.oldestOf(b.Scope) {
+				if b.Week < s.finder.retained.oldestOf(b.Scope) {
 					return nil // its names may already be freed
 				}
 				if err != nil {

@@ -36,8 +36,8 @@ type snapshots struct {
 // maybeSnapshot begins a snapshot if one is due. seq is the last batch that was decided. The
 // committer calls it after a batch was applied.
 func (s *snapshots) maybeSnapshot(seq uint64) {
-	due := s.since >= max(s.core.opt.snapshotEvery, s.finder.screen.claims/snapshotFraction) || s.retryDue()
-	if !due || !s.finder.screen.trusted.Load() || s.core.Err() != nil {
+	due := s.since >= max(s.core.opt.snapshotEvery, s.finder.filters.claims/snapshotFraction) || s.retryDue()
+	if !due || !s.finder.filters.trusted.Load() || s.core.Err() != nil {
 		return
 	}
 	if !s.begin() {
@@ -84,7 +84,7 @@ func (s *snapshots) newest() uint64 {
 func (s *snapshots) cut(seq uint64) *snapshot {
 	return &snapshot{
 		identity: s.core.store.Identity(), seq: seq,
-		counts: s.finder.screen.copyCounts(), filters: *s.finder.screen.filters.Load(),
+		counts: s.finder.filters.copyCounts(), filters: *s.finder.filters.filters.Load(),
 	}
 }
 
@@ -243,8 +243,8 @@ func (s *snapshots) readUsable(saved savedSnapshot, first func() (uint64, error)
 	} else if err != nil {
 		return false, err
 	}
-	if saved.snapshot.outgrown(s.finder.screen.budget) { // it is ignored, so that Close writes another one
-		s.finder.screen.sizes = saved.snapshot.sizes()
+	if saved.snapshot.outgrown(s.finder.filters.budget) { // it is ignored, so that Close writes another one
+		s.finder.filters.sizes = saved.snapshot.sizes()
 		return false, nil
 	}
 	return true, nil
@@ -283,6 +283,6 @@ func (s *snapshots) readFilters(saved savedSnapshot) error {
 		if _, err := io.CopyN(io.Discard, r, size-saved.body); err != nil {
 			return err
 		}
-		return saved.snapshot.readFilters(r, saved.weeks, saved.body, s.finder.screen.growerOf)
+		return saved.snapshot.readFilters(r, saved.weeks, saved.body, s.finder.filters.growerOf)
 	})
 }

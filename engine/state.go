@@ -33,8 +33,8 @@ var (
 	keyDrop    = []byte("mdrop")    // dropped buckets whose space may not be free yet
 )
 
-// A Position identifies a partition as a consumer group reads it.
-type Position struct {
+// An OffsetKey identifies a partition as a consumer group reads it.
+type OffsetKey struct {
 	Group     string
 	Topic     string
 	Partition int32
@@ -48,7 +48,7 @@ type Offset struct {
 	TopicID     [16]byte
 }
 
-func (p Position) check() error {
+func (p OffsetKey) check() error {
 	switch {
 	case p.Group == "" || len(p.Group) > limits.ScopeBytes:
 		return &ArgumentError{"offset's group", fmt.Sprintf("has %d bytes: give 1 to %d", len(p.Group), limits.ScopeBytes)}
@@ -61,18 +61,18 @@ func (p Position) check() error {
 }
 
 // A stored position: group and topic after their lengths, partition in 4 bytes, big endian.
-func (p Position) stateKey() []byte {
+func (p OffsetKey) stateKey() []byte {
 	b := appendBytes([]byte{stateOffset}, []byte(p.Group))
 	b = appendBytes(b, []byte(p.Topic))
 	return binary.BigEndian.AppendUint32(b, uint32(p.Partition))
 }
 
-func parsePosition(key []byte) (Position, error) {
+func parsePosition(key []byte) (OffsetKey, error) {
 	d := decoder{rest: key}
 	kind := d.byte()
-	p := Position{Group: string(d.bytes()), Topic: string(d.bytes()), Partition: int32(d.uint32())}
+	p := OffsetKey{Group: string(d.bytes()), Topic: string(d.bytes()), Partition: int32(d.uint32())}
 	if d.err != nil || kind != stateOffset || len(d.rest) != 0 || p.check() != nil {
-		return Position{}, fmt.Errorf("%w: offset key %x", storage.ErrDamaged, key)
+		return OffsetKey{}, fmt.Errorf("%w: offset key %x", storage.ErrDamaged, key)
 	}
 	return p, nil
 }

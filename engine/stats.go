@@ -81,20 +81,20 @@ func (e *Engine) Stats() (Stats, error) {
 }
 
 func stats(e *Engine) Stats {
-	bytes, saturated, evicted := e.finder.screen.size()
+	bytes, saturated, evicted := e.finder.filters.size()
 	s := Stats{
 		Verdicts:             e.core.counters.verdicts.load(),
 		Attempts:             e.core.counters.attempts.load(),
 		Withdrawn:            e.core.counters.withdrawn.Load(),
 		AtRisk:               uint64(e.core.left.atRisk.Load()),
-		FilterNegatives:      e.finder.screen.negatives.Load(),
-		FilterFalsePositives: e.finder.screen.falsePositives.Load(),
+		FilterNegatives:      e.finder.filters.negatives.Load(),
+		FilterFalsePositives: e.finder.filters.falsePositives.Load(),
 		FilterBytes:          bytes,
 		FiltersSaturated:     saturated,
 		FiltersEvicted:       evicted,
 		FilterSource:         e.snaps.source,
-		FilterRebuilding:     !e.finder.screen.trusted.Load(),
-		FilterRebuilt:        e.finder.screen.rebuilt.Load(),
+		FilterRebuilding:     !e.finder.filters.trusted.Load(),
+		FilterRebuilt:        e.finder.filters.rebuilt.Load(),
 		CacheHits:            e.core.counters.cacheHits.Load(),
 		StoreReads:           e.core.counters.storeReads.Load(),
 		MaxOutboxBytes:       e.core.opt.MaxOutboxBytes,

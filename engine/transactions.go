@@ -20,7 +20,7 @@ import (
 // is dropped, and is no read; a dead-lettered one that a transaction has seen is a read as of that moment.
 type transactions struct {
 	core   *core
-	screen *screen
+	screen *filters
 	any    atomic.Bool // there are reservations, so that the lock is not taken when there are none
 
 	mu      sync.Mutex // guards all below; no I/O and no waiting under it
@@ -35,7 +35,7 @@ type transactions struct {
 	floor uint64
 }
 
-func (t *transactions) init(c *core, s *screen) {
+func (t *transactions) init(c *core, s *filters) {
 	t.core, t.screen = c, s
 	t.open = make(map[*readSet]struct{})
 	t.written.last = make(map[string]recentWrite)
@@ -117,7 +117,7 @@ func (t *transactions) reserve(c *candidate, tx *txRequest, index int, near []pl
 	return reservation{}, true
 }
 
-// noteWeek records that a claim in a week is about to be reserved, for screen.weeksBefore. t.mu is
+// noteWeek records that a claim in a week is about to be reserved, for filters.weeksBefore. t.mu is
 // held.
 func (t *transactions) noteWeek(week weekbucket.Week) {
 	t.last = week

@@ -18,8 +18,8 @@ type Tx struct {
 	judge  txJudge    // judges events
 	points savepoints
 
-	behind owned              // what the owner that calls the application has done before
-	parts  map[*Part]struct{} // those that are open
+	behind owned               // what the owner that calls the application has done before
+	parts  map[*SubTx]struct{} // those that are open
 }
 
 // An OwnerTx is a transaction as a package of this module uses it, see Ownership. The methods of Tx with

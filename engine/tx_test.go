@@ -63,7 +63,7 @@ func wantKept(t testing.TB, e *engine.Engine, want map[string]string) {
 func TestSecondOfTwoReadModifyWritesFailsWhole(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	update(t, e, func(tx *engine.Tx) { mustPut(t, tx, "balance", "1") })
-	pos := engine.Position{Group: "g", Topic: "orders"}
+	pos := engine.OffsetKey{Group: "g", Topic: "orders"}
 	err := e.Update(ctx, func(outer *engine.Tx) error {
 		wantGet(t, outer, "balance", "1")
 		update(t, e, func(inner *engine.Tx) {
@@ -108,7 +108,7 @@ func TestWriteSkewIsConflict(t *testing.T) {
 
 func TestOffsetsAreReadAndValidatedLikeKeys(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
-	pos := engine.Position{Group: "g", Topic: "orders", Partition: 2}
+	pos := engine.OffsetKey{Group: "g", Topic: "orders", Partition: 2}
 	set := func(tx *engine.Tx, next int64) error {
 		return tx.SetOffset(pos, engine.Offset{Next: next, LeaderEpoch: 4, TopicID: [16]byte{9}})
 	}
@@ -228,7 +228,7 @@ func TestReadsAndVerdictsOfATransactionBelongToOneSnapshot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, _ := openMem(t, engine.Options{})
-			var rec engine.Record
+			var rec engine.ClaimRecord
 			if c.withdrawn {
 				rec = claim(t, e, c.committed).Record
 			}
@@ -415,11 +415,11 @@ func settle(t testing.TB, e *engine.Engine, m *storetest.Mem) {
 func TestTransactionThatIsNotLiveTouchesNothing(t *testing.T) {
 	e, m := openMem(t, engine.Options{DefaultScope: "billing"})
 	claim(t, e, event("there"))
-	pos := engine.Position{Group: "g", Topic: "orders"}
+	pos := engine.OffsetKey{Group: "g", Topic: "orders"}
 	uses := map[string]func(tx *engine.Tx) error{
 		"TryClaim":       func(tx *engine.Tx) error { _, err := tx.TryClaim(event("a")); return err },
 		"TryClaim there": func(tx *engine.Tx) error { _, err := tx.TryClaim(event("there")); return err },
-		"TryReclaim":     func(tx *engine.Tx) error { _, err := tx.TryReclaim(event("a"), 0); return err },
+		"TryReopen":      func(tx *engine.Tx) error { _, err := tx.TryReopen(event("a"), 0); return err },
 		"DeadLetter":     func(tx *engine.Tx) error { _, err := tx.DeadLetter(event("a")); return err },
 		"Get":            func(tx *engine.Tx) error { _, _, err := tx.Get([]byte("k")); return err },
 		"Put":            func(tx *engine.Tx) error { return tx.Put([]byte("k"), nil) },
@@ -724,7 +724,7 @@ func TestTransactionLimits(t *testing.T) {
 		if err := tx.Put(make([]byte, limits.KeyBytes), nil); err != nil {
 			t.Error(err)
 		}
-		for _, p := range []engine.Position{
+		for _, p := range []engine.OffsetKey{
 			{Topic: "t"}, {Group: "g"}, {Group: "g", Topic: "t", Partition: -1},
 			{Group: strings.Repeat("g", limits.ScopeBytes+1), Topic: "t"}, {Group: "g", Topic: strings.Repeat("t", limits.TopicBytes+1)},
 		} {
@@ -735,7 +735,7 @@ func TestTransactionLimits(t *testing.T) {
 				}
 			}
 		}
-		if err := tx.SetOffset(engine.Position{Group: "g", Topic: "t"}, engine.Offset{Next: -1}); !errors.As(err, &wrong) {
+		if err := tx.SetOffset(engine.OffsetKey{Group: "g", Topic: "t"}, engine.Offset{Next: -1}); !errors.As(err, &wrong) {
 			t.Error(err)
 		}
 		if err := errors.Join(tx.SetHold(" ", noon), tx.SetHold("h", time.Time{})); !errors.As(err, &wrong) {

@@ -66,7 +66,7 @@ func TestScansOfATransactionAreCappedInBytes(t *testing.T) {
 		}
 	})
 	update(t, e, func(tx *engine.Tx) { // those of a part count in its transaction
-		part, err := tx.Part()
+		part, err := tx.SubTx()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func TestAPhantomIsAConflictWhenRecentWritesAreDropped(t *testing.T) {
 		for topic := range 6 {
 			update(t, e, func(tx *engine.Tx) {
 				for p := range int32(1 << 15) {
-					at := engine.Position{Group: group, Topic: fmt.Sprintf("%0*d", limits.TopicBytes, topic), Partition: p}
+					at := engine.OffsetKey{Group: group, Topic: fmt.Sprintf("%0*d", limits.TopicBytes, topic), Partition: p}
 					if err := tx.SetOffset(at, engine.Offset{Next: 1}); err != nil {
 						t.Fatal(err)
 					}
@@ -191,7 +191,7 @@ func TestScansOfPartsAreCappedInBytes(t *testing.T) {
 	scans := 0
 	update(t, e, func(tx *engine.Tx) {
 		for {
-			p, err := tx.Part()
+			p, err := tx.SubTx()
 			if err != nil {
 				t.Fatal(err)
 			}

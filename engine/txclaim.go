@@ -5,10 +5,10 @@ package engine
 // claimed again.
 //
 // An event that kafkaadapter has claimed for the handler that calls TryClaim is an ArgumentError: the
-// handler has to handle it. So it is in TryReclaim and DeadLetter.
+// handler has to handle it. So it is in TryReopen and DeadLetter.
 func (tx *Tx) TryClaim(ev Event) (Result, error) { return asApplication(tx).tryClaim(&ev, nil) }
 
-// TryReclaim is TryClaim for the replay of a dead letter. A durable claim on the event that is
+// TryReopen is TryClaim for the replay of a dead letter. A durable claim on the event that is
 // DeadLettered with exactly this generation is reopened: the verdict is Claimed, and the record
 // that commits is Done with the next generation; FirstSeen and Origin remain those of the first
 // sighting. Of concurrent transactions that reopen a claim, at most one commits: the others get
@@ -18,41 +18,41 @@ func (tx *Tx) TryClaim(ev Event) (Result, error) { return asApplication(tx).tryC
 //
 // The event has the time with which it was claimed. If that was the time of its arrival, set Time to
 // the FirstSeen of the claim's record.
-func (tx *Tx) TryReclaim(ev Event, generation uint64) (Result, error) {
+func (tx *Tx) TryReopen(ev Event, generation uint64) (Result, error) {
 	return asApplication(tx).tryClaim(&ev, &generation)
 }
 
 // TryClaim is Tx.TryClaim. The claim is the owner's until the transaction ends.
 func (o OwnerTx) TryClaim(ev Event) (Result, error) { return o.tryClaim(&ev, nil) }
 
-// TryReclaim is Tx.TryReclaim. The claim is the owner's until the transaction ends.
-func (o OwnerTx) TryReclaim(ev Event, generation uint64) (Result, error) {
+// TryReopen is Tx.TryReopen. The claim is the owner's until the transaction ends.
+func (o OwnerTx) TryReopen(ev Event, generation uint64) (Result, error) {
 	return o.tryClaim(&ev, &generation)
 }
 
 // DeadLetter turns the claim that this transaction has made on an event, and not rolled back, into
-// a dead-lettered one: its event was not handled, and TryReclaim may reopen it with the generation
+// a dead-lettered one: its event was not handled, and TryReopen may reopen it with the generation
 // of the returned record, which is the one that commits. Repeating it changes nothing; a rollback
 // to an earlier savepoint undoes it. Without such a claim, it returns ErrNotClaimed.
-func (tx *Tx) DeadLetter(ev Event) (Record, error) { return asApplication(tx).DeadLetter(ev) }
+func (tx *Tx) DeadLetter(ev Event) (ClaimRecord, error) { return asApplication(tx).DeadLetter(ev) }
 
 // DeadLetter is Tx.DeadLetter.
-func (o OwnerTx) DeadLetter(ev Event) (Record, error) {
+func (o OwnerTx) DeadLetter(ev Event) (ClaimRecord, error) {
 	tx := o.tx
 	if err := tx.lockStore(); err != nil {
-		return Record{}, err
+		return ClaimRecord{}, err
 	}
 	defer tx.status.unlockStore()
 	ev.Scope = tx.e.core.opt.scope(ev.Scope)
 	i, err := tx.judge.txFinder.claimOf(&ev)
 	if err != nil {
-		return Record{}, err
+		return ClaimRecord{}, err
 	}
 	if tx.req.claims.set.claims[i].owned && o.by != tx.req.claimedBy {
-		return Record{}, tx.req.belongs()
+		return ClaimRecord{}, tx.req.belongs()
 	}
 	if tx.req.claims.records[i].State != DeadLettered {
-		tx.req.claims.alter(i, func(r *Record) { r.end(DeadLettered, "") })
+		tx.req.claims.alter(i, func(r *ClaimRecord) { r.end(DeadLettered, "") })
 	}
 	return tx.req.claims.records[i], nil
 }
@@ -98,5 +98,5 @@ func (tx *Tx) ProbablyClaimed() ([]bool, error) {
 	if tx.judge.ahead == nil {
 		return nil, nil
 	}
-	return tx.judge.ahead.probablyClaimed(tx.judge.finder.screen), nil
+	return tx.judge.ahead.probablyClaimed(tx.judge.finder.filters), nil
 }

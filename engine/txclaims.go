@@ -3,25 +3,25 @@ package engine
 // txClaims are the claims of a transaction, in the order they were made.
 type txClaims struct {
 	set       claimSet
-	records   []Record  // the record that commits, of each of the claims
-	altered   []altered // records that were changed after they were made, in that order
-	dataBytes int       // of the records, before and after they were changed
+	records   []ClaimRecord // the record that commits, of each of the claims
+	altered   []altered     // records that were changed after they were made, in that order
+	dataBytes int           // of the records, before and after they were changed
 }
 
 // An altered claim is a claim whose record was changed in the same transaction.
 type altered struct {
 	claim  int // index of it
-	before Record
+	before ClaimRecord
 }
 
 // add adds a claim with the record that commits.
-func (s *txClaims) add(c *candidate, r Record) {
+func (s *txClaims) add(c *candidate, r ClaimRecord) {
 	s.set.claims = append(s.set.claims, *c)
 	s.records = append(s.records, r)
 }
 
 // alter changes the record of a claim.
-func (s *txClaims) alter(claim int, change func(*Record)) {
+func (s *txClaims) alter(claim int, change func(*ClaimRecord)) {
 	r := &s.records[claim]
 	s.altered = append(s.altered, altered{claim, *r})
 	change(r)

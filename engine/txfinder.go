@@ -20,7 +20,7 @@ type txFinder struct {
 
 // A sight is the result of a look-up of a claim.
 type sight struct {
-	rec     Record
+	rec     ClaimRecord
 	at      place
 	found   bool
 	mine    bool // it belongs to the transaction
@@ -62,7 +62,7 @@ func (f *txFinder) look(c *candidate) (s sight, err error) {
 
 // held returns the holder of the claim in a place, nil for none, and its record if the transaction
 // has made it itself.
-func (f *txFinder) held(at place, lock lockName) (rec Record, mine bool, holder *owner) {
+func (f *txFinder) held(at place, lock lockName) (rec ClaimRecord, mine bool, holder *owner) {
 	r := f.others.holder(lock)
 	rec, mine = f.own(r, f.req.claims.set.key(&at))
 	return rec, mine, r.owner
@@ -70,14 +70,14 @@ func (f *txFinder) held(at place, lock lockName) (rec Record, mine bool, holder 
 
 // own returns the record of the reserved claim if the transaction has made it, under that key; for
 // a part, also one that its transaction had made before the part began.
-func (f *txFinder) own(r reservation, key []byte) (rec Record, ok bool) {
+func (f *txFinder) own(r reservation, key []byte) (rec ClaimRecord, ok bool) {
 	if i, ok := f.index(r, key); ok {
 		return f.req.claims.records[i], true
 	}
 	if f.base != nil && r.owner == f.req.claimant.owner {
 		return f.base.claimed(r, key)
 	}
-	return Record{}, false
+	return ClaimRecord{}, false
 }
 
 // index returns the index of the reserved claim if the transaction has made it, under that key.

@@ -13,7 +13,7 @@ type txJudge struct {
 	core     *core
 	txFinder txFinder
 	by       Space           // who claims; zero for the application
-	lazy     bool            // see UpdateOptions.DurableAtCommit
+	lazy     bool            // see UpdateOptions.AllowUnsyncedDuplicates
 	ctx      context.Context // of Update: it ends the waits for others
 
 	ahead *ahead // the result of Prefetch; nil if there was none
@@ -159,7 +159,7 @@ func (j *txJudge) judgeCandidate(c *candidate, ev *Event, reopen *uint64, res *R
 		if err := j.core.settleContext(j.ctx); err != nil {
 			return false, err
 		}
-		j.finder.recent.add(r.claims.set.found, r.claims.set.arena, r.claims.set.epoch)
+		j.finder.cache.add(r.claims.set.found, r.claims.set.arena, r.claims.set.epoch)
 	}
 	if j.core.left.changedSince(departed, s.at.hash) {
 		*res = Result{Verdict: InFlight}
@@ -189,7 +189,7 @@ func (j *txJudge) reserveVisible(c *candidate, reopen *uint64) (s sight, free bo
 
 // keep keeps a candidate that is Claimed: a new one, or the next generation of the claim that was
 // found. told gets its record.
-func (j *txJudge) keep(c *candidate, ev *Event, s *sight, told *Record) {
+func (j *txJudge) keep(c *candidate, ev *Event, s *sight, told *ClaimRecord) {
 	*told = newRecord(ev, c.seen)
 	if s.found {
 		if !c.takes(&s.rec) { // a dead letter is replayed

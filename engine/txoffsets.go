@@ -6,7 +6,7 @@ import (
 )
 
 // Offset returns the next offset of a partition as the transaction sees it.
-func (tx *Tx) Offset(p Position) (o Offset, found bool, err error) {
+func (tx *Tx) Offset(p OffsetKey) (o Offset, found bool, err error) {
 	if err := p.check(); err != nil {
 		return Offset{}, false, err
 	}
@@ -21,11 +21,11 @@ func (tx *Tx) Offset(p Position) (o Offset, found bool, err error) {
 // SetOffset records the next offset to read of a partition. It commits with the claims and writes
 // of the transaction. An offset that a running consumer of kafkaadapter owns is an ArgumentError: its
 // consumer writes it with each batch.
-func (tx *Tx) SetOffset(p Position, o Offset) error { return asApplication(tx).SetOffset(p, o) }
+func (tx *Tx) SetOffset(p OffsetKey, o Offset) error { return asApplication(tx).SetOffset(p, o) }
 
 // DeleteOffset removes, as part of the transaction, the offset of a partition whose consumer group
 // is no longer used; it is no error if there is none.
-func (tx *Tx) DeleteOffset(p Position) error { return asApplication(tx).DeleteOffset(p) }
+func (tx *Tx) DeleteOffset(p OffsetKey) error { return asApplication(tx).DeleteOffset(p) }
 
 // SetHold and ReleaseHold are Engine.SetHold and Engine.ReleaseHold as part of the transaction.
 func (tx *Tx) SetHold(name string, at time.Time) error { return asApplication(tx).SetHold(name, at) }
@@ -34,7 +34,7 @@ func (tx *Tx) SetHold(name string, at time.Time) error { return asApplication(tx
 func (tx *Tx) ReleaseHold(name string) error { return asApplication(tx).ReleaseHold(name) }
 
 // SetOffset is Tx.SetOffset.
-func (o OwnerTx) SetOffset(p Position, next Offset) error {
+func (o OwnerTx) SetOffset(p OffsetKey, next Offset) error {
 	if next.Next < 0 {
 		return &ArgumentError{"offset", fmt.Sprintf("is %d", next.Next)}
 	}
@@ -42,9 +42,9 @@ func (o OwnerTx) SetOffset(p Position, next Offset) error {
 }
 
 // DeleteOffset is Tx.DeleteOffset.
-func (o OwnerTx) DeleteOffset(p Position) error { return o.writeOffset(p, nil) }
+func (o OwnerTx) DeleteOffset(p OffsetKey) error { return o.writeOffset(p, nil) }
 
-func (o OwnerTx) writeOffset(p Position, value []byte) error {
+func (o OwnerTx) writeOffset(p OffsetKey, value []byte) error {
 	if err := p.check(); err != nil {
 		return err
 	}

@@ -219,7 +219,7 @@ func TestScanOfManyOwnWrites(t *testing.T) {
 				return err
 			}
 		}
-		part, err := tx.Part()
+		part, err := tx.SubTx()
 		if err != nil {
 			return err
 		}

@@ -82,7 +82,7 @@ type txUnclaim struct {
 	week  weekbucket.Week
 	key   []byte
 	hash  uint64
-	rec   Record
+	rec   ClaimRecord
 }
 
 // txWrites are the writes of a transaction, all of them, so that it can go back to a savepoint.

@@ -8,7 +8,7 @@ import (
 
 // Unclaim withdraws a claim in the store, for an event whose handling has not begun: when the
 // transaction has committed, the event can be claimed again. rec is the claim's record, as TryClaim
-// or TryReclaim returned it with the verdict Claimed. A claim with an earlier generation, such as a
+// or TryReopen returned it with the verdict Claimed. A claim with an earlier generation, such as a
 // reopened dead letter, becomes Released; any other one is removed. A rollback to an earlier
 // savepoint undoes it.
 //
@@ -18,7 +18,7 @@ import (
 // transaction commits, the transaction fails with ErrConflict.
 //
 // An event that kafkaadapter has claimed for the handler that calls Unclaim is an ArgumentError.
-func (tx *Tx) Unclaim(ev Event, rec Record) error {
+func (tx *Tx) Unclaim(ev Event, rec ClaimRecord) error {
 	if err := tx.lockStore(); err != nil {
 		return err
 	}
@@ -29,7 +29,7 @@ func (tx *Tx) Unclaim(ev Event, rec Record) error {
 	if err != nil {
 		return err
 	}
-	if week < e.finder.kept.oldestOf(ev.Scope) {
+	if week < e.finder.retained.oldestOf(ev.Scope) {
 		return ErrNotClaimed
 	}
 	u := &txUnclaim{scope: ev.Scope, week: week, key: storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(nil, ev.ID), rec: rec}
@@ -49,7 +49,7 @@ func (tx *Tx) Unclaim(ev Event, rec Record) error {
 }
 
 // is reports whether both are the record of one claim in the same generation.
-func (r *Record) is(other *Record) bool {
+func (r *ClaimRecord) is(other *ClaimRecord) bool {
 	seen := r.FirstSeen.Equal(other.FirstSeen)
 	a, b := *r, *other
 	a.FirstSeen, b.FirstSeen = time.Time{}, time.Time{}

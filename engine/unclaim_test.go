@@ -10,13 +10,13 @@ import (
 )
 
 // unclaim withdraws a claim in a transaction that also moves an offset.
-func unclaim(t testing.TB, e *engine.Engine, ev engine.Event, rec engine.Record) {
+func unclaim(t testing.TB, e *engine.Engine, ev engine.Event, rec engine.ClaimRecord) {
 	t.Helper()
 	update(t, e, func(tx *engine.Tx) {
 		if err := tx.Unclaim(ev, rec); err != nil {
 			t.Fatalf("withdrawing the claim on %q: %v", ev.ID, err)
 		}
-		if err := tx.SetOffset(engine.Position{Group: "g", Topic: "orders"}, engine.Offset{Next: 5}); err != nil {
+		if err := tx.SetOffset(engine.OffsetKey{Group: "g", Topic: "orders"}, engine.Offset{Next: 5}); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -41,7 +41,7 @@ func TestWithdrawnClaimIsClaimedAgain(t *testing.T) {
 			}
 			e = open(t, m.CrashClone(0), engine.Options{RecentClaims: cache, Clock: c.now}) // through the journal
 			verifyClean(t, e, 0)
-			if o, found, err := e.Admin().Offset(ctx, engine.Position{Group: "g", Topic: "orders"}); o.Next != 5 || !found || err != nil {
+			if o, found, err := e.Admin().Offset(ctx, engine.OffsetKey{Group: "g", Topic: "orders"}); o.Next != 5 || !found || err != nil {
 				t.Error("the offset of the same batch:", o, found, err)
 			}
 			wantVerdict(t, claim(t, e, event("a")), engine.Claimed)
@@ -62,7 +62,7 @@ func TestOnlyTheClaimWithItsOwnRecordIsWithdrawn(t *testing.T) {
 		for name, err := range map[string]error{
 			"another delivery":  tx.Unclaim(event("a"), wrong),
 			"another event":     tx.Unclaim(event("b"), rec),
-			"another life":      tx.Unclaim(event("a"), engine.Record{State: rec.State, Generation: 1, FirstSeen: rec.FirstSeen, Origin: rec.Origin}),
+			"another life":      tx.Unclaim(event("a"), engine.ClaimRecord{State: rec.State, Generation: 1, FirstSeen: rec.FirstSeen, Origin: rec.Origin}),
 			"one of its own":    unclaimOwn(tx),
 			"one without scope": tx.Unclaim(engine.Event{ID: []byte("a"), Time: noon, Origin: rec.Origin}, rec),
 		} {
@@ -126,7 +126,7 @@ func TestWithdrawnReopenedDeadLetterIsReleased(t *testing.T) {
 			var opened engine.Result
 			update(t, e, func(tx *engine.Tx) {
 				var err error
-				if opened, err = tx.TryReclaim(event("a"), 0); err != nil || opened.Verdict != engine.Claimed || opened.Record.Generation != i+1 {
+				if opened, err = tx.TryReopen(event("a"), 0); err != nil || opened.Verdict != engine.Claimed || opened.Record.Generation != i+1 {
 					t.Fatalf("reopened: %+v, %v", opened, err)
 				}
 			})
@@ -224,7 +224,7 @@ func TestClaimWhoseWeekIsDroppedIsNotWithdrawn(t *testing.T) {
 // A claim that another transaction holds, here to reopen it, is not withdrawn at the same time.
 func TestClaimThatIsHeldIsNotWithdrawn(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{})
-	var letter engine.Record
+	var letter engine.ClaimRecord
 	update(t, e, func(tx *engine.Tx) {
 		wantTx(t, tx, event("a"), engine.Claimed)
 		var err error
@@ -233,7 +233,7 @@ func TestClaimThatIsHeldIsNotWithdrawn(t *testing.T) {
 		}
 	})
 	update(t, e, func(tx *engine.Tx) {
-		if r, err := tx.TryReclaim(event("a"), 0); err != nil || r.Verdict != engine.Claimed {
+		if r, err := tx.TryReopen(event("a"), 0); err != nil || r.Verdict != engine.Claimed {
 			t.Fatalf("reopened: %+v, %v", r, err)
 		}
 		err := e.Update(ctx, func(other *engine.Tx) error { return other.Unclaim(event("a"), letter) })

@@ -33,18 +33,18 @@ type UpdateOptions struct {
 	// a conflict calls Tx.Prefetch itself. The events must not be changed until Update returns.
 	Expected []Event
 
-	// BeforeTurn is called once, after Expected is prepared and before the transaction waits for its
+	// OnPrefetched is called once, after Expected is prepared and before the transaction waits for its
 	// turn, for work that needs no state, such as decoding. claimed is the result of
 	// Tx.ProbablyClaimed for Expected. A panic is one of the closure.
-	BeforeTurn func(claimed []bool)
+	OnPrefetched func(claimed []bool)
 
-	// DurableAtCommit lets a transaction return Duplicate inside its closure before the claim on
+	// AllowUnsyncedDuplicates lets a transaction return Duplicate inside its closure before the claim on
 	// which it depends is durable; the claim is durable when Update returns nil, because the
 	// transaction's own batch comes after it. It saves a wait for each such verdict. An event that
 	// another transaction is just committing is also a Duplicate, once that is visible, and not
 	// InFlight. The closure must do nothing outside the transaction because of a Duplicate, such as
 	// acknowledging the event.
-	DurableAtCommit bool
+	AllowUnsyncedDuplicates bool
 }
 
 // Retries returns UpdateOptions with that number of retries.
@@ -53,12 +53,12 @@ func Retries(n int) UpdateOptions { return UpdateOptions{Retries: n} }
 // with returns the options with those of other that are set.
 func (o UpdateOptions) with(other UpdateOptions) UpdateOptions {
 	o.Retries, o.Lane = cmp.Or(other.Retries, o.Retries), cmp.Or(other.Lane, o.Lane)
-	o.DurableAtCommit = o.DurableAtCommit || other.DurableAtCommit
+	o.AllowUnsyncedDuplicates = o.AllowUnsyncedDuplicates || other.AllowUnsyncedDuplicates
 	if other.Expected != nil {
 		o.Expected = other.Expected
 	}
-	if other.BeforeTurn != nil {
-		o.BeforeTurn = other.BeforeTurn
+	if other.OnPrefetched != nil {
+		o.OnPrefetched = other.OnPrefetched
 	}
 	return o
 }
@@ -101,7 +101,7 @@ func (e *Engine) Update(ctx context.Context, fn func(tx *Tx) error, options ...U
 		if !untrusted.Is(err, ErrConflict) || attempt >= opt.Retries { // it may be the closure's error
 			return err
 		}
-		opt.Expected, opt.BeforeTurn = nil, nil
+		opt.Expected, opt.OnPrefetched = nil, nil
 	}
 }
 
@@ -113,7 +113,7 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 		return err
 	}
 	tx := e.transactor.begin()
-	tx.judge.lazy, tx.judge.ctx, tx.member = opt.DurableAtCommit, ctx, opt.Lane
+	tx.judge.lazy, tx.judge.ctx, tx.member = opt.AllowUnsyncedDuplicates, ctx, opt.Lane
 	e.core.leave()
 	committed, left := false, false // left: the committer may still refer to the transaction
 	finish := func() {
@@ -145,7 +145,7 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 	if err != nil {
 		return err
 	}
-	if tx.turn != nil || opt.BeforeTurn != nil {
+	if tx.turn != nil || opt.OnPrefetched != nil {
 		e.transactor.tx.restart(&tx.req.reads)
 	}
 	stop := context.AfterFunc(ctx, func() { e.transactor.end(tx) })
@@ -212,12 +212,12 @@ func (tx *Tx) prepare(opt *UpdateOptions) error {
 			return err
 		}
 	}
-	if opt.BeforeTurn == nil {
+	if opt.OnPrefetched == nil {
 		return nil
 	}
 	claimed, err := tx.ProbablyClaimed()
 	if err == nil {
-		opt.BeforeTurn(claimed)
+		opt.OnPrefetched(claimed)
 	}
 	return err
 }

@@ -78,7 +78,7 @@ type Result struct {
 
 	// Record is the claim on which the verdict depends: the one just made for Claimed, the first
 	// sighting for Duplicate, the other caller's for Pending and Mismatch, zero otherwise.
-	Record Record
+	Record ClaimRecord
 
 	// Lease is the right to finish the claim, for Claimed and an event with Event.Lease; nil
 	// otherwise.
@@ -89,6 +89,6 @@ type Result struct {
 	Err error
 }
 
-// First reports whether the caller must handle the event. False has many reasons: check the verdict
+// IsClaimed reports whether the caller must handle the event. False has many reasons: check the verdict
 // before acknowledging anything.
-func (r Result) First() bool { return r.Verdict == Claimed }
+func (r Result) IsClaimed() bool { return r.Verdict == Claimed }

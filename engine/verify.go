@@ -40,9 +40,9 @@ func (a *Admin) Verify(ctx context.Context) (VerifyReport, error) {
 	scopes := map[uint64]string{} // a drop may free their names
 	trusted := false
 	err := a.scanner.beginScan(ctx, func() {
-		oldest = a.finder.kept.oldestByNumber(a.finder.names)
-		if trusted = a.finder.screen.trusted.Load(); trusted {
-			want, filters = a.finder.screen.copyCounts(), *a.finder.screen.filters.Load()
+		oldest = a.finder.retained.oldestByNumber(a.finder.names)
+		if trusted = a.finder.filters.trusted.Load(); trusted {
+			want, filters = a.finder.filters.copyCounts(), *a.finder.filters.filters.Load()
 		}
 		for ref := range want {
 			scopes[ref.scope], _ = a.finder.names.name(ref.scope)
@@ -83,7 +83,7 @@ func (a *Admin) compareCounts(report *VerifyReport, scopes map[uint64]string, wa
 		if !known {
 			name, _ = a.finder.names.name(ref.scope)
 		}
-		if g := got[ref]; g != w && ref.week >= a.finder.kept.oldestOf(name) {
+		if g := got[ref]; g != w && ref.week >= a.finder.retained.oldestOf(name) {
 			report.add("bucket %s: %d claims with hash %016x were written, %d with %016x are there",
 				storage.Bucket{Scope: name, Week: ref.week}, w.claims, w.xor, g.claims, g.xor)
 		}

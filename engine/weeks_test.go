@@ -752,7 +752,7 @@ func TestDropThatWaitsForAnotherOneEndsWithItsContext(t *testing.T) {
 
 func TestTransactionThatClaimedInADroppedWeekFailsWhole(t *testing.T) {
 	e, _, c := openAt(t, engine.Options{RetentionWeeks: 4})
-	pos := engine.Position{Group: "g", Topic: "t", Partition: 0}
+	pos := engine.OffsetKey{Group: "g", Topic: "t", Partition: 0}
 	wantVerdict(t, claim(t, e, at("recent", weeksLater(-1))), engine.Claimed)
 	err := e.Update(ctx, func(tx *engine.Tx) error {
 		for _, ev := range []engine.Event{at("old", weeksLater(-4)), at("new", noon)} {

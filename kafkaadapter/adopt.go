@@ -23,17 +23,17 @@ func (f *finder) recovery() *Recovery {
 // adoptedNow returns the adoptions for the next comparison of offsets: the requested one, and
 // earlier ones that met a further disagreement.
 func (f *finder) adoptedNow() []*adoption {
-	if f.reading.adopting == nil {
+	if f.state.adopting == nil {
 		return nil
 	}
-	return append(slices.Clone(f.partition.status().adopted), f.reading.adopting)
+	return append(slices.Clone(f.partition.status().adopted), f.state.adopting)
 }
 
 // adopted records an adoption inside the transaction that takes the partition over at b.
 func (f *finder) adopted(tx *engine.Tx, v *view, b beginning) error {
 	now := time.Now().UTC()
 	if errors.Is(b.kind, errRanOpen) {
-		a := Adoption{Time: now, Kind: "RanOpen", Policy: b.way, Reason: "records before it were handled without claims while the store was unavailable (Options.FailOpen)"}
+		a := Adoption{Time: now, Kind: "RanOpen", Policy: b.way, Reason: "records before it were handled without claims while the store was unavailable (Options.ReopenStore)"}
 		return f.putAdoption(tx, v, b, b.kind, a)
 	}
 	for _, a := range f.adoptedNow() {
@@ -65,7 +65,7 @@ func (f *finder) putAdoption(tx *engine.Tx, v *view, b beginning, kind error, a 
 // endAdoption reports the outcome of an adoption, if there is one. An adoption that has met a
 // further disagreement stays pending until that one is resolved.
 func (f *finder) endAdoption(err error) {
-	a := f.reading.adopting
+	a := f.state.adopting
 	f.partition.mu.Lock()
 	if errors.As(err, new(*PositionError)) && a != nil {
 		f.partition.stat.adopted = slices.DeleteFunc(slices.Clone(f.partition.stat.adopted), func(b *adoption) bool { return errors.Is(b.kind, a.kind) })
@@ -75,5 +75,5 @@ func (f *finder) endAdoption(err error) {
 	}
 	f.partition.mu.Unlock()
 	a.finish(err)
-	f.reading.adopting = nil
+	f.state.adopting = nil
 }

@@ -95,7 +95,7 @@ func TestAdoptionEndsWithTheAssignment(t *testing.T) {
 	}
 	tp := topicPartition{r.topic, 0}
 	p := c.assign.newWorker(tp, nil, 0)
-	c.parts.put(p.reading.partition)
+	c.parts.put(p.state.partition)
 	p.partition.stat = status{state: stopped, stop: &StopError{r.topic, 0, "position", &PositionError{Kind: ErrForeignStore}}}
 	p.partition.end() // before the goroutine takes the request
 	if err := c.AdoptOffset(context.Background(), r.topic, 0, TrustKafka, "late"); !errors.Is(err, ErrFenced) {

@@ -14,12 +14,12 @@ var ErrNoPositionError = errors.New("hapax: the partition is not stopped by a Po
 var errAdoptAgain = fmt.Errorf("%w: the assignment ended before the policy was applied: call AdoptOffset again if the partition stops again", ErrFenced)
 
 // An Adoption is the stored record of an AdoptOffset that took effect, or of records that were
-// handled without claims while the store was unavailable (Options.FailOpen).
+// handled without claims while the store was unavailable (Options.ReopenStore).
 type Adoption struct {
 	Topic     string         `json:"topic"`
 	Partition int32          `json:"partition"`
 	Time      time.Time      `json:"time"`
-	Kind      string         `json:"kind"`      // the field of Recovery for the disagreement, such as ForeignStore; RanOpen with Options.FailOpen
+	Kind      string         `json:"kind"`      // the field of Recovery for the disagreement, such as ForeignStore; RanOpen with Options.ReopenStore
 	Policy    RecoveryPolicy `json:"policy"`    // the policy that was applied
 	Store     int64          `json:"store"`     // the store's offset before, -1 for none
 	Committed int64          `json:"committed"` // the group's commit before, -1 for none

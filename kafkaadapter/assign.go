@@ -78,7 +78,7 @@ func (a *assigner) adjust(ctx context.Context, offsets map[string]map[int32]kgo.
 	stored := a.stored(ctx, all)
 	for _, tp := range all {
 		p := a.newWorker(tp, a.committed[tp], stored[tp])
-		if p.reading.refused = unknown[tp]; p.reading.refused {
+		if p.state.refused = unknown[tp]; p.state.refused {
 			p.partition.fetchAt = 0 // the commit may be below the store's offset, see newWorker
 		}
 		a.shared.brokers.client.PauseFetchPartitions(p.partition.only())
@@ -104,7 +104,7 @@ func (a *assigner) stored(ctx context.Context, all []topicPartition) map[topicPa
 	go func() {
 		found := make(map[topicPartition]int64, len(all))
 		for _, tp := range all {
-			o, ok, err := l.eng.Admin().Offset(ctx, engine.Position{Group: a.shared.opt.Group, Topic: tp.topic, Partition: tp.partition})
+			o, ok, err := l.eng.Admin().Offset(ctx, engine.OffsetKey{Group: a.shared.opt.Group, Topic: tp.topic, Partition: tp.partition})
 			if err != nil {
 				break // the goroutines get the same error
 			}
@@ -131,7 +131,7 @@ func (a *assigner) newWorker(tp topicPartition, committed *commit, at int64) *wo
 // begin starts the goroutine of an assignment. An earlier assignment of the same partition that was
 // not revoked is fenced: the session ended before a revocation.
 func (a *assigner) begin(p *worker) {
-	if before := a.parts.put(p.reading.partition); before != nil {
+	if before := a.parts.put(p.state.partition); before != nil {
 		before.cancel(ErrFenced)
 	}
 	go p.live()

@@ -108,7 +108,7 @@ func TestWaitForAnotherTransactionIsNoAttemptInTheStore(t *testing.T) {
 	r.died(t, 0)
 	at := kafkatest.Consume(t, r.Client(t, kgoFrom(r.topic)...), 1)[0].Timestamp
 	err := r.eng.Update(context.Background(), func(tx *engine.Tx) error {
-		if res, err := tx.TryClaim(engine.Event{Scope: r.group, ID: []byte("a"), Time: at, Origin: engine.Origin{Topic: "elsewhere"}}); err != nil || !res.First() {
+		if res, err := tx.TryClaim(engine.Event{Scope: r.group, ID: []byte("a"), Time: at, Origin: engine.Origin{Topic: "elsewhere"}}); err != nil || !res.IsClaimed() {
 			t.Errorf("%v, %v", res.Verdict, err)
 		}
 		m := r.start(t, r.work(3, nil))

@@ -18,7 +18,7 @@ type claimed struct {
 	offset   int64 // of the record: it is no longer in the processor's caches when its handler begins
 	epoch    int32
 	traced   bool // it has a trace context
-	claim    engine.Record
+	claim    engine.ClaimRecord
 	before   tally // of the earlier records of the batch
 }
 
@@ -126,7 +126,7 @@ func (p *partition) endBacklog(b *result, rest []claimed) {
 
 // takeBack withdraws claims whose handlers have not begun, and sets the store's offset back to the
 // first of them, in one batch. If that fails, the events are lost, unless the store has failed with
-// Options.FailOpen: then the group's commit shows them to the next owner.
+// Options.ReopenStore: then the group's commit shows them to the next owner.
 func (p *partition) takeBack(b *result, rest []claimed) (ok bool) {
 	if p.open.Load() { // without claims, Kafka's offset suffices: it is that of the first record
 		return true
@@ -184,7 +184,7 @@ func (p *partition) rewind(tx *engine.Tx, b *result, rest []claimed) error {
 
 // dropLetters removes the batch's pending dead letters of records from the given offset on, because
 // these records are read again.
-func (b *result) dropLetters(tx *engine.Tx, pos engine.Position, from int64) error {
+func (b *result) dropLetters(tx *engine.Tx, pos engine.OffsetKey, from int64) error {
 	kept := 0
 	for kept < len(b.letters) && b.letterAt[kept] < from {
 		kept++

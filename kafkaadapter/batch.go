@@ -18,7 +18,7 @@ import (
 // the closure fills it anew; its results are reported after the commit. add adds the state for a
 // single record to a larger batch.
 type batch struct {
-	p     *reading
+	p     *partitionState
 	tx    *engine.Tx
 	began time.Time
 
@@ -37,8 +37,8 @@ type batch struct {
 	late      bool  // AtMostOnce: claimed records wait for their handler
 
 	handling time.Duration
-	claim    engine.Record // of the current record, if it is claimed
-	group    []*delivery   // HandleBatch only: to be handled together
+	claim    engine.ClaimRecord // of the current record, if it is claimed
+	group    []*delivery        // HandleBatch only: to be handled together
 	notes    []note
 }
 
@@ -180,7 +180,7 @@ func (b *batch) one(s *sighting, first bool) error {
 func (b *batch) tryClaim(s *sighting) (res engine.Result, err error) {
 	r := s.delivery
 	if s.replayed {
-		res, err = as(b.tx).TryReclaim(judged(r.Event, true), s.generation)
+		res, err = as(b.tx).TryReopen(judged(r.Event, true), s.generation)
 		r.Reopened = res.Verdict == engine.Claimed && res.Record.Generation > 0
 	} else {
 		res, err = as(b.tx).TryClaim(judged(r.Event, false))
@@ -274,7 +274,7 @@ func (b *batch) policy(r *delivery, policy Policy, why deadletter.Reason, sp eng
 }
 
 // mismatched applies the route's policy to a record whose id was claimed with another fingerprint.
-func (b *batch) mismatched(r *delivery, claim *engine.Record, sp engine.Savepoint, n uint32) error {
+func (b *batch) mismatched(r *delivery, claim *engine.ClaimRecord, sp engine.Savepoint, n uint32) error {
 	err := fmt.Errorf("%w: it was claimed at %v by %v", ErrMismatch, claim.FirstSeen, claim.Origin)
 	switch b.p.partition.route.Mismatched {
 	case DeadLetter:

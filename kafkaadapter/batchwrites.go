@@ -35,7 +35,7 @@ func (b *batch) writeState(recs []*kgo.Record, peek *kgo.Record) error {
 
 // wider returns the new maximum size of the next batches, 0 if it is unchanged. It is stored before
 // they are made, so that after a crash it is known how many records may have been in progress.
-func (r *reading) wider(done int) uint32 {
+func (r *partitionState) wider(done int) uint32 {
 	if done < int(r.partition.fence.width) || r.size.n < int(r.partition.fence.width) || int(r.partition.fence.width) >= r.partition.c.opt.Batching.MaxBatch {
 		return 0
 	}

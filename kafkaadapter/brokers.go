@@ -152,7 +152,7 @@ func (b *brokers) groupCommits(ctx context.Context, group string) (map[topicPart
 // groupCommit returns the offset that the group has committed for one partition, nil if there is
 // none. An error of the partition is returned; groupCommits omits partitions of topics that may not
 // be read.
-func (b *brokers) groupCommit(ctx context.Context, p engine.Position, topicID [16]byte) (*commit, error) {
+func (b *brokers) groupCommit(ctx context.Context, p engine.OffsetKey, topicID [16]byte) (*commit, error) {
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.RequireStable = true
 	g := kmsg.NewOffsetFetchRequestGroup()

@@ -71,7 +71,7 @@ func TestMemoryIsDividedAmongPartitionsAndFetches(t *testing.T) {
 	}
 	for i := range int32(4) {
 		tp := topicPartition{"in", i}
-		c.parts.put(c.assign.newWorker(tp, nil, 0).reading.partition)
+		c.parts.put(c.assign.newWorker(tp, nil, 0).state.partition)
 		if got, want := c.parts.limits().bytes, int64(4<<20)/int64(i+1); got != want {
 			t.Errorf("each of %d partitions may hold %d bytes, want %d", i+1, got, want)
 		}

@@ -88,7 +88,7 @@ func (r *rig) late(t *testing.T, m *member, offset int64, metadata string) {
 // The broker does not answer a commit, and applies it after the next one.
 func TestCommitThatIsAppliedLateDoesNotLast(t *testing.T) {
 	kafkatest.EmbeddedOnly(t)
-	for name, pinned := range map[string]Pinned{"member": {}, "pinned": {Of: 1}} {
+	for name, pinned := range map[string]Pinned{"member": {}, "pinned": {Count: 1}} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 1)
 			m := r.start(t, r.work(1, nil), rarely, func(o *Options) { o.Membership.Pinned = pinned })

@@ -35,9 +35,9 @@ type Consumer struct {
 }
 
 // New checks everything that can be checked without a broker. The engine stays the caller's; close
-// it after Run. It may be nil if Options.FailOpen is set, which opens it.
+// it after Run. It may be nil if Options.ReopenStore is set, which opens it.
 func New(eng *engine.Engine, options Options) (*Consumer, error) {
-	if eng == nil && options.FailOpen == nil {
+	if eng == nil && options.ReopenStore == nil {
 		return nil, errNilEngine
 	}
 	options.complete()
@@ -84,7 +84,7 @@ func newConsumer(options Options) *Consumer {
 // Run consumes until ctx ends, and then waits for running handlers for at most
 // Options.Timeouts.Shutdown. It returns nil, or an error that wraps context.DeadlineExceeded if
 // handlers were cut off. It returns earlier with an error if it cannot continue, because the store
-// has failed (without Options.FailOpen), the group rejects this member, or the client's own context
+// has failed (without Options.ReopenStore), the group rejects this member, or the client's own context
 // (kgo.WithContext) has ended. A partition that cannot be read does not end Run (see Stopped).
 // Commits to the store are durable in any case.
 func (c *Consumer) Run(ctx context.Context) (err error) {
@@ -112,7 +112,7 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	c.behind.Go(func() { c.shared.lagLoop(polling, c.parts) })
 	c.behind.Go(func() { c.forgetLoop(polling) })
 	c.behind.Go(func() { c.shared.letterTopicLoop(polling) })
-	if c.shared.opt.FailOpen != nil {
+	if c.shared.opt.ReopenStore != nil {
 		c.behind.Go(func() { c.store.reopenLoop(polling) })
 	}
 	if c.shared.opt.Membership.isPinned() {

@@ -17,7 +17,7 @@ import (
 
 // decodes decodes the partition's records to their keys. Its steps are "decode N".
 func (l *lonePartition) decodes(fail func(offset int64) error) {
-	mode := l.reading.partition.route.Mode.(Transactional)
+	mode := l.state.partition.route.Mode.(Transactional)
 	mode.Decode = func(_ context.Context, rec *kgo.Record) (any, error) {
 		l.steps = append(l.steps, fmt.Sprint("decode ", rec.Offset))
 		if fail != nil {
@@ -27,7 +27,7 @@ func (l *lonePartition) decodes(fail func(offset int64) error) {
 		}
 		return string(rec.Key), nil
 	}
-	l.reading.partition.route.Mode = mode
+	l.state.partition.route.Mode = mode
 }
 
 // decodedFirst is how many records were decoded before the first one was handled.
@@ -74,7 +74,7 @@ func TestRecordsAreDecodedBeforeTheTurn(t *testing.T) {
 // vain.
 func TestSlowDecodeIsNotCalledAhead(t *testing.T) {
 	l := newLonePartition(t)
-	l.reading.partition.c.opt.Batching.BatchTime = 40 * time.Millisecond
+	l.state.partition.c.opt.Batching.BatchTime = 40 * time.Millisecond
 	l.decodes(func(int64) error {
 		time.Sleep(15 * time.Millisecond)
 		return nil
@@ -109,7 +109,7 @@ func testDuplicatesAreNotDecodedAhead(t *testing.T, meets bool) {
 	if meets {
 		l.meet(t)
 	}
-	l.steps, l.handled, l.reading.next = nil, make(map[int64][]*Record), 0
+	l.steps, l.handled, l.state.next = nil, make(map[int64][]*Record), 0
 	recs := recordsOf(ids...)
 	if b := l.commit(t, recs); b.result.done != len(recs) {
 		t.Fatalf("%d of %d records are done", b.result.done, len(recs))
@@ -161,8 +161,8 @@ func TestErrorOfDecodeIsThatOfTheHandler(t *testing.T) {
 				})
 				recs := recordsOf(numbered("e", all)...)
 				b := l.commit(t, recs)
-				if b.result.done != bad || l.reading.next != bad || len(l.handled) != bad || b.tries.n != tt.attempts {
-					t.Errorf("%d records are done, %d were handled, the next offset is %d, attempts at it are %d, want %d", b.result.done, len(l.handled), l.reading.next, b.tries.n, tt.attempts)
+				if b.result.done != bad || l.state.next != bad || len(l.handled) != bad || b.tries.n != tt.attempts {
+					t.Errorf("%d records are done, %d were handled, the next offset is %d, attempts at it are %d, want %d", b.result.done, len(l.handled), l.state.next, b.tries.n, tt.attempts)
 				}
 				if !tt.is(b.failed) || isTransient(b.transient) != (name == "transient") {
 					t.Errorf("failed %v, transient %v", b.failed, b.transient)

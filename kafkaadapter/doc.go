@@ -41,7 +41,7 @@
 // the same promises.
 //
 // If the store fails, Run returns the error, and everything acknowledged is in the store. With
-// Options.FailOpen, only for AtMostOnce, the consumer continues without claims until that function
+// Options.ReopenStore, only for AtMostOnce, the consumer continues without claims until that function
 // has opened the store: copies are handled again, and event times are not checked.
 //
 // # Limits
@@ -96,12 +96,12 @@
 //
 // These metrics are registered with Options.Telemetry.Registerer from New until Run returns. In
 // addition to the labels listed, all have the labels group and member
-// (Options.Membership.InstanceID or Pinned.Ordinal). No label contains an id or a key.
+// (Options.Membership.InstanceID or Pinned.Index). No label contains an id or a key.
 //
 //	metric                               kind       labels                    figure
 //	dedup_kafka_records_total            counter    topic, outcome            records of committed batches, by verdict; AtMostOnce: counted when the handlers have begun, without withdrawn claims
 //	dedup_kafka_unclaimed_total          counter    topic                     records handled without a claim, by policy
-//	dedup_kafka_unprotected_total        counter    topic                     records handled without a claim because the store was unavailable (Options.FailOpen)
+//	dedup_kafka_unprotected_total        counter    topic                     records handled without a claim because the store was unavailable (Options.ReopenStore)
 //	dedup_kafka_ids_total                counter    topic, rule               ids, by the rule that found them
 //	dedup_kafka_times_total              counter    topic, rule               event times, by the rule that found them
 //	dedup_kafka_unreadable_times_total   counter    topic                     times ignored because they could not be parsed
@@ -130,7 +130,7 @@
 //
 // Options.Telemetry.Logger gets these messages. Error: a partition stops, a dead letter still
 // cannot be published, claimed events were lost, a handler was cut off, a topic does not exist, a
-// dead-letter topic cannot be written, or the store has failed with Options.FailOpen. Warn: failed
+// dead-letter topic cannot be written, or the store has failed with Options.ReopenStore. Warn: failed
 // attempts, dead letters, replays that are not accepted, records rejected or handled without a
 // claim, applied recovery policies, lost partitions, and errors that the client retries itself.
 // Info: a partition continues after a stop. Duplicates are logged at

@@ -18,7 +18,7 @@ import (
 // if the store has read further than the log had these records. Records that were fetched and not
 // handled yet are read again.
 func (w *worker) checkEpochs(recs []*kgo.Record) state {
-	next, epoch := w.reading.next, w.reading.epoch
+	next, epoch := w.state.next, w.state.epoch
 	for _, r := range recs {
 		if epoch >= 0 && r.LeaderEpoch > epoch {
 			switch end, err := w.endOfEpoch(epoch); {
@@ -26,12 +26,12 @@ func (w *worker) checkEpochs(recs []*kgo.Record) state {
 				return ended
 			case err != nil:
 				w.drop(err)
-				return w.reading.stopForNow(reasonOf(err), err, lookingUp)
+				return w.state.stopForNow(reasonOf(err), err, lookingUp)
 			case end >= 0 && end < next:
 				w.partition.c.throttled(w.partition.log.Warn, "the log was rewritten; fetched records are dropped and read again, unless the store has read further", w.partition.tp(),
 					"next", next, "epoch", epoch, "epoch_end", end)
 				w.drop(ErrLogDiverged)
-				if !w.partition.wait(w.reading.retries.NextBackOff()) {
+				if !w.partition.wait(w.state.retries.NextBackOff()) {
 					return ended
 				}
 				return lookingUp
@@ -78,5 +78,5 @@ func (w *worker) checkShape() state {
 func (w *worker) drop(cause error) {
 	w.partition.all.pause(w.partition)
 	w.partition.queue.close()
-	w.reading.cause = cause
+	w.state.cause = cause
 }

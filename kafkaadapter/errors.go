@@ -95,7 +95,7 @@ var (
 	ErrLogDiverged = errors.New("hapax: the log differs from the one that was read (unclean leader election)")
 
 	// ErrModeChanged means that the mode of the route was changed from AtMostOnce to Transactional
-	// while the store has claims of unhandled records. The store had failed (Options.FailOpen), and
+	// while the store has claims of unhandled records. The store had failed (Options.ReopenStore), and
 	// the process ended before it had handled them. AtMostOnce handles them without claims; for
 	// Transactional they would be duplicates. Run the consumer with AtMostOnce until these records
 	// are handled, then change the mode. Policies: TrustStore skips them.

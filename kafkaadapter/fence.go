@@ -20,7 +20,7 @@ import (
 // the attempts at the next record.
 type fence struct {
 	eng   func() *engine.Engine
-	pos   engine.Position
+	pos   engine.OffsetKey
 	token [16]byte
 
 	// Used only by the goroutine.
@@ -42,7 +42,7 @@ type liveOwner struct {
 	marked *atomic.Bool
 }
 
-func newFence(eng func() *engine.Engine, pos engine.Position) fence {
+func newFence(eng func() *engine.Engine, pos engine.OffsetKey) fence {
 	f := fence{eng: eng, pos: pos, marked: &atomic.Bool{}}
 	_, _ = rand.Read(f.token[:]) // it cannot fail
 	return f
@@ -195,7 +195,7 @@ func (f *fence) putTries(tx *engine.Tx, tries attempts) error {
 	return own(tx).Put(key, tries.encode())
 }
 
-func readOwner(tx *engine.Tx, pos engine.Position) (o owner, err error) {
+func readOwner(tx *engine.Tx, pos engine.OffsetKey) (o owner, err error) {
 	b, found, err := tx.Get(partitionKey(keyOwner, pos))
 	if err != nil || !found {
 		return o, err
@@ -203,7 +203,7 @@ func readOwner(tx *engine.Tx, pos engine.Position) (o owner, err error) {
 	return parseOwner(b)
 }
 
-func readAttempts(tx *engine.Tx, pos engine.Position) (a attempts, err error) {
+func readAttempts(tx *engine.Tx, pos engine.OffsetKey) (a attempts, err error) {
 	b, found, err := tx.Get(partitionKey(keyAttempts, pos))
 	if err != nil || !found {
 		return a, err

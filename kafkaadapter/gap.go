@@ -56,7 +56,7 @@ func (w *worker) check(recs []*kgo.Record) state {
 
 // explainGaps checks that no record is missing before or among the fetched ones.
 func (w *worker) explainGaps(recs []*kgo.Record) error {
-	want := w.reading.next
+	want := w.state.next
 	for _, r := range recs {
 		if r.Offset > want && !w.survey.explains(want, r.Offset) {
 			if err := w.explain(want, r.Offset); err != nil {
@@ -86,7 +86,7 @@ func (w *worker) explain(from, to int64) error {
 func (w *worker) surveyFrom(offset int64) error {
 	ctx, cancel := context.WithTimeout(w.partition.ending, lookUpTime)
 	defer cancel()
-	raw, err := w.partition.c.brokers.rawFetch(ctx, w.partition.pos.Topic, w.reading.topicID, w.partition.pos.Partition, offset)
+	raw, err := w.partition.c.brokers.rawFetch(ctx, w.partition.pos.Topic, w.state.topicID, w.partition.pos.Partition, offset)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (w *worker) missing(err error) state {
 		return ended
 	}
 	w.drop(err)
-	return w.reading.stopForNow("gap", err, lookingUp)
+	return w.state.stopForNow("gap", err, lookingUp)
 }
 
 // passLarge stops before a batch that is too large, or takes a record in its place: the offset after
@@ -134,22 +134,22 @@ func passLarge(w *worker, e *kgo.ErrDecompressTooLarge) state {
 		return ended
 	case err != nil:
 		w.drop(err)
-		return w.reading.stopForNow("fetch_error", err, lookingUp)
+		return w.state.stopForNow("fetch_error", err, lookingUp)
 	case aborted:
 		l.last.Attrs = kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Control: true})
 	case w.partition.route.LargeBatch != SkipLargeBatch:
-		return w.reading.stopBefore("large_batch", l.err)
+		return w.state.stopBefore("large_batch", l.err)
 	}
 	if next := w.checkEpochs([]*kgo.Record{l.first}); next != running {
 		return next
 	}
-	if e.Offset > w.reading.next {
-		if err := w.explain(w.reading.next, e.Offset); err != nil {
+	if e.Offset > w.state.next {
+		if err := w.explain(w.state.next, e.Offset); err != nil {
 			return w.missing(err)
 		}
 	}
-	w.reading.large, w.reading.taken, w.delays = l, []*kgo.Record{l.last}, newDelays(w.partition.c.opt.Timeouts.Backoff)
-	return w.reading.readState()
+	w.state.large, w.state.taken, w.delays = l, []*kgo.Record{l.last}, newDelays(w.partition.c.opt.Timeouts.Backoff)
+	return w.state.readState()
 }
 
 // isAborted reports whether the batch that begins at an offset belongs to an aborted transaction, by the
@@ -157,7 +157,7 @@ func passLarge(w *worker, e *kgo.ErrDecompressTooLarge) state {
 func isAborted(w *worker, offset int64) (bool, error) {
 	ctx, cancel := context.WithTimeout(w.partition.ending, lookUpTime)
 	defer cancel()
-	raw, err := w.partition.c.brokers.rawFetch(ctx, w.partition.pos.Topic, w.reading.topicID, w.partition.pos.Partition, offset)
+	raw, err := w.partition.c.brokers.rawFetch(ctx, w.partition.pos.Topic, w.state.topicID, w.partition.pos.Partition, offset)
 	if err != nil {
 		return false, err
 	}

@@ -78,7 +78,7 @@ func DropGroup(ctx context.Context, eng *engine.Engine, plan GroupDropPlan) erro
 		}
 		for topic, partitions := range now.Offsets {
 			for partition := range partitions {
-				err = errors.Join(err, as(tx).DeleteOffset(engine.Position{Group: plan.Group, Topic: topic, Partition: partition}))
+				err = errors.Join(err, as(tx).DeleteOffset(engine.OffsetKey{Group: plan.Group, Topic: topic, Partition: partition}))
 			}
 		}
 		return err

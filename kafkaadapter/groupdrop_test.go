@@ -35,7 +35,7 @@ func (r *rig) keysOf(t *testing.T, group string) (keys []string) {
 
 // neighbourOf writes the data of a group whose name has the other group's name as a prefix.
 func neighbourOf(tx *engine.Tx, group string) error {
-	p := engine.Position{Group: group, Topic: "t"}
+	p := engine.OffsetKey{Group: group, Topic: "t"}
 	return errors.Join(tx.SetOffset(p, engine.Offset{Next: 1}), tx.SetHold(holdName(p), time.Now()), own(tx).Put(scopeKey(group), []byte(group)),
 		own(tx).Put(partitionKey(keyOwner, p), owner{}.encode()), own(tx).Put(partitionKey(keyAttempts, p), attempts{1, 1}.encode()),
 		own(tx).Put(partitionKey(keyFirst, p), shape{}.encode()), own(tx).Put(partitionKey(keyAdoption, p), []byte{1}))
@@ -54,7 +54,7 @@ func TestAGroupThatIsGoneIsDropped(t *testing.T) {
 		r.untilStored(t, 0, 2)
 		kafkatest.Until(t, "both partitions to be held", func() bool { return len(r.eng.Holds()) == 3 })
 		m.stop(t)
-		more := engine.Position{Group: r.group, Topic: r.topic, Partition: 1}
+		more := engine.OffsetKey{Group: r.group, Topic: r.topic, Partition: 1}
 		err := r.eng.Update(t.Context(), func(tx *engine.Tx) error { // data of other modes and faults
 			return errors.Join(own(tx).Put(partitionKey(keyAttempts, more), attempts{1, 1}.encode()), own(tx).Put(partitionKey(keyFirst, more), shape{}.encode()))
 		})
@@ -89,7 +89,7 @@ func TestAGroupThatIsGoneIsDropped(t *testing.T) {
 		if plan := r.planned(t); !plan.isEmpty() {
 			t.Errorf("%+v is left", plan)
 		}
-		_, found, err := r.eng.Admin().Offset(t.Context(), engine.Position{Group: other, Topic: "t"})
+		_, found, err := r.eng.Admin().Offset(t.Context(), engine.OffsetKey{Group: other, Topic: "t"})
 		if keys := r.keysOf(t, other); !slices.Equal(keys, before) || !found || err != nil || len(r.eng.Holds()) != 1 {
 			t.Errorf("of the other group there are %q, offset %v, %v, holds %v", keys, found, err, r.eng.Holds())
 		}
@@ -176,7 +176,7 @@ func TestAGroupThatStartsMeanwhileIsNotDropped(t *testing.T) {
 			return nil
 		}
 		return r.eng.Update(t.Context(), func(tx *engine.Tx) error {
-			return own(tx).Put(partitionKey(keyOwner, engine.Position{Group: r.group, Topic: "another"}), owner{}.encode())
+			return own(tx).Put(partitionKey(keyOwner, engine.OffsetKey{Group: r.group, Topic: "another"}), owner{}.encode())
 		})
 	})
 	if err := DropGroup(t.Context(), r.eng, plan); !errors.Is(err, engine.ErrPlanOutdated) {

@@ -19,7 +19,7 @@ var (
 // assigned to it: each has been looked up, is owned, and is not stopped, and the dead-letter topics
 // exist and may be written to. A paused partition counts as read, and a member without partitions
 // is ready. Otherwise the error wraps ErrNotReady, the StopError of each stopped partition, and
-// ErrUnprotected while records are handled without claims (Options.FailOpen). Ready asks no broker,
+// ErrUnprotected while records are handled without claims (Options.ReopenStore). Ready asks no broker,
 // and is safe for concurrent use.
 func (c *Consumer) Ready() error {
 	if c.shared.health.outcome.Load() != nil {
@@ -55,7 +55,7 @@ func (c *Consumer) Ready() error {
 }
 
 // Live returns an error if only a restart of the process can help: Run has returned, the store has
-// failed and Options.FailOpen is not set, or a handler still runs Timeouts.Drain after
+// failed and Options.ReopenStore is not set, or a handler still runs Timeouts.Drain after
 // Route.HandlerTimeout ended its context. The error wraps ErrNotLive and the cause. The consumer is
 // live before Run, and while it waits for brokers or dead letters. Live is safe for concurrent use.
 func (c *Consumer) Live() error {
@@ -65,7 +65,7 @@ func (c *Consumer) Live() error {
 		}
 		return fmt.Errorf("%w: Run has returned: %w", ErrNotLive, *o)
 	}
-	if eng := c.shared.engine(); c.shared.opt.FailOpen == nil && eng.Err() != nil {
+	if eng := c.shared.engine(); c.shared.opt.ReopenStore == nil && eng.Err() != nil {
 		err := eng.Err()
 		return fmt.Errorf("%w: %w", ErrNotLive, err)
 	}

@@ -116,7 +116,7 @@ func TestNotReadyBeforeAPartitionIsLookedUp(t *testing.T) {
 	}
 	tp := topicPartition{r.topic, 0}
 	c.shared.health.joined.Store(true)
-	c.parts.put(c.assign.newWorker(tp, nil, 0).reading.partition)
+	c.parts.put(c.assign.newWorker(tp, nil, 0).state.partition)
 	if err := c.Ready(); !errors.Is(err, ErrNotReady) {
 		t.Errorf("ready while a partition is looked up: %v", err)
 	}
@@ -130,7 +130,7 @@ func TestNotReadyBeforeAPartitionIsBackAtTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.shared.health.joined.Store(true)
-	p := c.assign.newWorker(topicPartition{"in", 0}, nil, 0).reading.partition
+	p := c.assign.newWorker(topicPartition{"in", 0}, nil, 0).state.partition
 	c.parts.put(p)
 	p.enter(unprotected)
 	if err := c.Ready(); !errors.Is(err, ErrNotReady) || !errors.Is(err, ErrUnprotected) {

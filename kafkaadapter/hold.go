@@ -47,7 +47,7 @@ func HoldNames(ctx context.Context, eng *engine.Engine, group string) (names []s
 
 // holdName is the name of a partition's hold: kafka/<group>/<topic>/<partition>, with a hash in the
 // group's place if that is too long.
-func holdName(pos engine.Position) string {
+func holdName(pos engine.OffsetKey) string {
 	name := fmt.Sprintf("kafka/%s/%s/%d", pos.Group, pos.Topic, pos.Partition)
 	if len(name) > limits.HoldNameBytes {
 		sum := sha256.Sum256([]byte(name))

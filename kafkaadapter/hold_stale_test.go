@@ -56,9 +56,9 @@ func TestIdleHoldStaysWhileUnreadRecordsWait(t *testing.T) {
 		if at := p.partition.hold.get(); !at.Equal(weeksAgo) {
 			t.Errorf("%s: the hold moved to %v, past unread records", step, at)
 		}
-		p.partition.c.measure(t.Context(), []*partition{p.reading.partition})
+		p.partition.c.measure(t.Context(), []*partition{p.state.partition})
 	}
-	p.reading.next = 2
+	p.state.next = 2
 	if err := p.moveIdleHold(); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestBatchFetchedLongAgoIsNotCaughtUp(t *testing.T) {
 	p.partition.aged()
 	weeksAgo := time.Now().AddDate(0, 0, -28)
 	err := r.eng.Update(context.Background(), func(tx *engine.Tx) error {
-		o := &batch{p: p.reading, tx: tx, result: result{next: 1}, low: weeksAgo.UnixMilli()}
+		o := &batch{p: p.state, tx: tx, result: result{next: 1}, low: weeksAgo.UnixMilli()}
 		err := o.moveHold()
 		if at := o.holdAt; !at.IsZero() && at.After(weeksAgo) {
 			t.Errorf("the hold moved to %v, past the batch's events", at)

@@ -159,14 +159,14 @@ func TestHoldsCanBePlacedWhereNothingExpires(t *testing.T) {
 func TestHoldsOfAGroupThatIsGoneAreGivenBack(t *testing.T) {
 	r := newRig(t, 2)
 	r.Produce(t, r.dated("a", time.Now().AddDate(0, 0, -7)))
-	other := engine.Position{Group: r.group + "/" + r.topic, Topic: "other", Partition: 0}
-	long := engine.Position{Group: strings.Repeat("g", 200), Topic: strings.Repeat("t", 200), Partition: 3}
+	other := engine.OffsetKey{Group: r.group + "/" + r.topic, Topic: "other", Partition: 0}
+	long := engine.OffsetKey{Group: strings.Repeat("g", 200), Topic: strings.Repeat("t", 200), Partition: 3}
 	err := r.eng.Update(t.Context(), func(tx *engine.Tx) error {
 		var errs []error
-		for _, p := range []engine.Position{other, long} {
+		for _, p := range []engine.OffsetKey{other, long} {
 			errs = append(errs, tx.SetOffset(p, engine.Offset{Next: 1}), tx.SetHold(holdName(p), time.Now()))
 		}
-		return errors.Join(append(errs, tx.SetOffset(engine.Position{Group: r.group, Topic: "without a hold"}, engine.Offset{Next: 1}))...)
+		return errors.Join(append(errs, tx.SetOffset(engine.OffsetKey{Group: r.group, Topic: "without a hold"}, engine.Offset{Next: 1}))...)
 	})
 	if err != nil {
 		t.Fatal(err)

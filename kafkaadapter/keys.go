@@ -40,14 +40,14 @@ func appendText(dst []byte, s string) []byte {
 	return append(binary.BigEndian.AppendUint16(dst, uint16(len(s))), s...)
 }
 
-func partitionKey(kind byte, p engine.Position) []byte {
+func partitionKey(kind byte, p engine.OffsetKey) []byte {
 	key := append([]byte(KeyPrefix), kind)
 	key = appendText(appendText(key, p.Group), p.Topic)
 	return binary.BigEndian.AppendUint32(key, uint32(p.Partition))
 }
 
 // letterKey begins the keys of a partition's pending dead letters, see deadletter.Pending.
-func letterKey(p engine.Position) []byte { return partitionKey(keyLetter, p) }
+func letterKey(p engine.OffsetKey) []byte { return partitionKey(keyLetter, p) }
 
 func secretKey() []byte { return append([]byte(KeyPrefix), keySecret) }
 

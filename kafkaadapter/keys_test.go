@@ -7,7 +7,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-var aPosition = engine.Position{Group: "billing", Topic: "orders", Partition: 258}
+var aPosition = engine.OffsetKey{Group: "billing", Topic: "orders", Partition: 258}
 
 // Keys and values are stored forever.
 func TestKeysAreGolden(t *testing.T) {

@@ -125,16 +125,16 @@ func (m *moneyBench) run(b *testing.B) {
 		if err := eng.Update(b.Context(), func(tx *engine.Tx) error { return w.finder.occupy(tx, v, beginning{epoch: -1}) }); err != nil {
 			b.Fatal(err)
 		}
-		w.reading.taken, w.delays = transfers(p, each), newDelays(w.partition.c.opt.Timeouts.Backoff)
+		w.state.taken, w.delays = transfers(p, each), newDelays(w.partition.c.opt.Timeouts.Backoff)
 		wg.Go(func() {
 			<-start
-			for len(w.reading.taken) > 0 {
-				done, err := w.commitBatch(min(DefaultMaxBatch, len(w.reading.taken)))
+			for len(w.state.taken) > 0 {
+				done, err := w.commitBatch(min(DefaultMaxBatch, len(w.state.taken)))
 				if err != nil {
 					b.Error(err)
 					return
 				}
-				w.reading.taken = w.reading.taken[done.result.done:]
+				w.state.taken = w.state.taken[done.result.done:]
 			}
 		})
 	}

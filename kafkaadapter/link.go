@@ -11,8 +11,8 @@ import (
 )
 
 // ErrUnprotected means that the store has failed, and that records are handled without claims until
-// it is open again (Options.FailOpen). Ready returns it with the failure.
-var ErrUnprotected = errors.New("hapax: records are handled without claims, because the store has failed (Options.FailOpen)")
+// it is open again (Options.ReopenStore). Ready returns it with the failure.
+var ErrUnprotected = errors.New("hapax: records are handled without claims, because the store has failed (Options.ReopenStore)")
 
 // A link is an engine together with data that the consumer has read from its store. It is
 // immutable.

@@ -18,7 +18,7 @@ const lookAhead = 32
 // look identifies the next records, lets the transaction prefetch their events, and decodes the
 // records. It omits control records and records that are already done. handling is the time spent in
 // Decode.
-func (r *reading) look(tx *engine.Tx, recs []*kgo.Record, next int64) (handling time.Duration, err error) {
+func (r *partitionState) look(tx *engine.Tx, recs []*kgo.Record, next int64) (handling time.Duration, err error) {
 	r.lookout.events = r.lookout.events[:0]
 	fresh := false
 	for i, rec := range recs {
@@ -51,9 +51,9 @@ func (r *reading) look(tx *engine.Tx, recs []*kgo.Record, next int64) (handling 
 // lookEarly identifies the records of the next batch before its transaction begins, if the
 // transaction will probably wait for its turn in the lane. Work done before the turn does not delay
 // other partitions.
-func (r *reading) lookEarly(recs []*kgo.Record) {
+func (r *partitionState) lookEarly(recs []*kgo.Record) {
 	r.lookout.early.reset(&r.lookout)
-	if !r.lane.TakesTurns() || len(recs) == 1 || r.inParts(len(recs)) {
+	if !r.lane.Serialized() || len(recs) == 1 || r.inParts(len(recs)) {
 		return
 	}
 	r.lookout.touched += touch(recs)
@@ -165,7 +165,7 @@ func (p *lookout) trim() {
 }
 
 // sight identifies a record.
-func (r *reading) sight(rec *kgo.Record) sighting {
+func (r *partitionState) sight(rec *kgo.Record) sighting {
 	s := sighting{delivery: r.lookout.deliver(rec)}
 	s.err = r.identify(&s)
 	return s
@@ -173,7 +173,7 @@ func (r *reading) sight(rec *kgo.Record) sighting {
 
 // identify finds the event of a record: the original event for the replay of a dead letter whose
 // event was claimed, otherwise by the route's rules.
-func (r *reading) identify(s *sighting) error {
+func (r *partitionState) identify(s *sighting) error {
 	d, route := s.delivery, r.partition.route
 	if r.large.is(d.Record) {
 		return r.large.err
@@ -222,15 +222,15 @@ func (r *reading) identify(s *sighting) error {
 }
 
 // identityOf returns the identity of a record by the route's rules.
-func identityOf(r *reading, d *delivery) (identify.Identity, error) {
+func identityOf(r *partitionState, d *delivery) (identify.Identity, error) {
 	topic := r.issuer.TopicOf(d.Record)
 	if topic == d.Record.Topic {
-		return r.rules.Of(d.Record, r.topicID)
+		return r.rules.Identify(d.Record, r.topicID)
 	}
 	r.partition.handlers.hands.give(d) // moved shares memory with the adapter's copy
 	moved := *d.Record
 	moved.Topic = topic
-	return r.rules.Of(&moved, r.topicID)
+	return r.rules.Identify(&moved, r.topicID)
 }
 
 // touch reads a few bytes of the headers and values of all records. The records were decoded a

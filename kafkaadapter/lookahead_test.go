@@ -56,7 +56,7 @@ func newLonePartition(t *testing.T) *lonePartition {
 		t.Fatal(err)
 	}
 	l.worker = c.assign.newWorker(topicPartition{"t", 0}, nil, 0)
-	t.Cleanup(func() { l.reading.partition.cancel(nil) })
+	t.Cleanup(func() { l.state.partition.cancel(nil) })
 	v := &view{topic: "t", end: math.MaxInt64}
 	err = l.eng.Update(t.Context(), func(tx *engine.Tx) error { return l.finder.occupy(tx, v, beginning{epoch: -1}) })
 	if err != nil {
@@ -68,8 +68,8 @@ func newLonePartition(t *testing.T) *lonePartition {
 // meet makes the partition take turns with another one.
 func (l *lonePartition) meet(t *testing.T) {
 	t.Helper()
-	err := l.eng.Update(t.Context(), func(tx *engine.Tx) error { return l.overtake(tx) }, engine.UpdateOptions{Lane: l.reading.lane})
-	if !errors.Is(err, engine.ErrConflict) || !l.reading.lane.TakesTurns() {
+	err := l.eng.Update(t.Context(), func(tx *engine.Tx) error { return l.overtake(tx) }, engine.UpdateOptions{Lane: l.state.lane})
+	if !errors.Is(err, engine.ErrConflict) || !l.state.lane.Serialized() {
 		t.Fatalf("the transaction was to meet another one: %v", err)
 	}
 }
@@ -97,7 +97,7 @@ func recordsOf(ids ...string) []*kgo.Record {
 
 func (l *lonePartition) commit(t *testing.T, recs []*kgo.Record) *batch {
 	t.Helper()
-	l.reading.taken, l.delays = recs, newDelays(l.reading.partition.c.opt.Timeouts.Backoff)
+	l.state.taken, l.delays = recs, newDelays(l.state.partition.c.opt.Timeouts.Backoff)
 	b, err := l.commitBatch(len(recs))
 	if err != nil {
 		t.Fatal(err)
@@ -121,8 +121,8 @@ func TestRecordsAreIdentifiedBeforeTheTurn(t *testing.T) {
 			want = len(ids)
 		}
 		recs := recordsOf(ids...)
-		if b := l.commit(t, recs); b.result.done != len(recs) || l.reading.next != int64(len(recs)) {
-			t.Errorf("meets=%t: %d of %d records are done, the next offset is %d", meets, b.result.done, len(recs), l.reading.next)
+		if b := l.commit(t, recs); b.result.done != len(recs) || l.state.next != int64(len(recs)) {
+			t.Errorf("meets=%t: %d of %d records are done, the next offset is %d", meets, b.result.done, len(recs), l.state.next)
 		}
 		if got := l.identifiedFirst(); got != want {
 			t.Errorf("meets=%t: %d records were identified before the first was handled, want %d", meets, got, want)
@@ -182,7 +182,7 @@ func TestATransientErrorEndsIdentifyingEarly(t *testing.T) {
 		t.Errorf("%d records were identified first, although the one at %d cannot be identified yet", first, bad)
 	}
 	l.identify = nil
-	if b := l.commit(t, recs[bad:]); b.result.done != len(recs)-bad || l.reading.next != int64(len(recs)) {
-		t.Errorf("%d of %d records are done afterwards, the next offset is %d", b.result.done, len(recs)-bad, l.reading.next)
+	if b := l.commit(t, recs[bad:]); b.result.done != len(recs)-bad || l.state.next != int64(len(recs)) {
+		t.Errorf("%d of %d records are done afterwards, the next offset is %d", b.result.done, len(recs)-bad, l.state.next)
 	}
 }

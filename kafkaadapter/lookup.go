@@ -16,7 +16,7 @@ import (
 // A finder determines the offset at which a partition is read, and makes its assignment the owner.
 type finder struct {
 	partition *partition
-	reading   *reading
+	state     *partitionState
 	view      *view // the last look-up
 }
 
@@ -24,17 +24,17 @@ type finder struct {
 // and its queue is closed.
 func (f *finder) lookUp() state {
 	f.partition.queue.close()
-	f.reading.taken, f.reading.large = nil, nil
-	if !f.reading.mayClaim() {
+	f.state.taken, f.state.large = nil, nil
+	if !f.state.mayClaim() {
 		return failingOpen
 	}
 	l, _ := f.partition.c.links.get()
-	f.reading.attach(l)
+	f.state.attach(l)
 	f.partition.open.Store(false)
 	if before := f.partition.before.Load(); before != nil {
 		if before.link.Load() == l { // with another link, its store has failed and commits nothing more
 			if err := before.fence.release(); err != nil {
-				return f.reading.failed(err)
+				return f.state.failed(err)
 			}
 		}
 		f.partition.before.Store(nil)
@@ -44,18 +44,18 @@ func (f *finder) lookUp() state {
 	case f.partition.isEnding():
 		return ended
 	case errors.Is(err, engine.ErrStopped), errors.Is(err, engine.ErrClosed):
-		return f.reading.failed(err)
-	case err != nil && f.reading.cause != nil:
-		return f.reading.stopForNow(reasonOf(err), fmt.Errorf("%w; looking it up: %w", f.reading.cause, err), lookingUp)
+		return f.state.failed(err)
+	case err != nil && f.state.cause != nil:
+		return f.state.stopForNow(reasonOf(err), fmt.Errorf("%w; looking it up: %w", f.state.cause, err), lookingUp)
 	case err != nil:
-		return f.reading.stopForNow(reasonOf(err), err, lookingUp)
+		return f.state.stopForNow(reasonOf(err), err, lookingUp)
 	case f.readsAnotherTopic(v):
-		f.reading.ask.forget(f.partition)
-		if !f.partition.wait(f.reading.retries.NextBackOff()) {
+		f.state.ask.forget(f.partition)
+		if !f.partition.wait(f.state.retries.NextBackOff()) {
 			return ended
 		}
 		return lookingUp
-	case !f.reading.mayClaim(): // the commit was not known before
+	case !f.state.mayClaim(): // the commit was not known before
 		return failingOpen
 	}
 	f.view = v
@@ -66,8 +66,8 @@ func (f *finder) lookUp() state {
 // read. For a topic that was created again, the client keeps using the id of the old one.
 func (f *finder) readsAnotherTopic(v *view) bool {
 	follow := f.recovery().Recreated != Stop
-	return errors.Is(f.reading.cause, kerr.UnknownTopicID) && (v.topicID == f.reading.topicID || follow) ||
-		f.reading.opened && v.topicID != f.reading.topicID && follow
+	return errors.Is(f.state.cause, kerr.UnknownTopicID) && (v.topicID == f.state.topicID || follow) ||
+		f.state.opened && v.topicID != f.state.topicID && follow
 }
 
 // reasonOf returns the reason for which a partition cannot be looked up.
@@ -88,7 +88,7 @@ func (f *finder) lookAt(l *link) (v *view, err error) {
 	defer cancel()
 	for pause := 50 * time.Millisecond; ; pause *= 2 {
 		v, err = f.lookOnce(ctx, l)
-		gone := f.reading.opened && errors.Is(err, kerr.UnknownTopicOrPartition) // the client has already retried
+		gone := f.state.opened && errors.Is(err, kerr.UnknownTopicOrPartition) // the client has already retried
 		if err == nil || gone || !kerr.IsRetriable(err) || pause > time.Second {
 			return v, err
 		}
@@ -100,7 +100,7 @@ func (f *finder) lookAt(l *link) (v *view, err error) {
 
 func (f *finder) lookOnce(ctx context.Context, l *link) (*view, error) {
 	topic, partition := f.partition.pos.Topic, f.partition.pos.Partition
-	if f.reading.refused {
+	if f.state.refused {
 		if err := f.fetchCommit(ctx); err != nil {
 			return nil, err
 		}
@@ -121,7 +121,7 @@ func (f *finder) lookOnce(ctx context.Context, l *link) (*view, error) {
 	if found {
 		v.store = &o
 	}
-	if v.topicID, v.partitions, err = f.partition.c.brokers.topic(ctx, topic, f.reading.opened); err != nil {
+	if v.topicID, v.partitions, err = f.partition.c.brokers.topic(ctx, topic, f.state.opened); err != nil {
 		return nil, err
 	}
 	began := time.Now()
@@ -147,7 +147,7 @@ func (f *finder) lookOnce(ctx context.Context, l *link) (*view, error) {
 
 // fetchCommit looks up the group's commit, which could not be fetched at the assignment.
 func (f *finder) fetchCommit(ctx context.Context) error {
-	topicID, _, err := f.partition.c.brokers.topic(ctx, f.partition.pos.Topic, f.reading.opened)
+	topicID, _, err := f.partition.c.brokers.topic(ctx, f.partition.pos.Topic, f.state.opened)
 	if err != nil {
 		return err
 	}
@@ -156,8 +156,8 @@ func (f *finder) fetchCommit(ctx context.Context) error {
 		return err
 	}
 	f.partition.offsets.fetched(committed)
-	f.reading.heed(committed)
-	f.reading.refused = false
+	f.state.heed(committed)
+	f.state.refused = false
 	return nil
 }
 
@@ -170,15 +170,15 @@ const topicTime = time.Second
 func (f *finder) sign() state {
 	began := time.Now()
 	for delays := newDelays(f.partition.c.opt.Timeouts.Backoff); !f.partition.offsets.isSigned(); {
-		if err := f.reading.ask.commits.commit(f.partition.ending, these(f.partition), commitTime); err != nil {
+		if err := f.state.ask.commits.commit(f.partition.ending, these(f.partition), commitTime); err != nil {
 			// The client has the id of the topic before it was created again. For a moment it may
 			// also be that the coordinator does not know the new topic yet.
 			if errors.Is(err, kerr.UnknownTopicID) && time.Since(began) > topicTime {
-				f.reading.cause = err
+				f.state.cause = err
 				return lookingUp
 			}
 			if !f.partition.isEnding() && time.Since(began) > f.partition.c.opt.Timeouts.Silence {
-				f.reading.report("offset_commit", fmt.Errorf("%w: %w", ErrOffsetCommit, err), time.Time{})
+				f.state.report("offset_commit", fmt.Errorf("%w: %w", ErrOffsetCommit, err), time.Time{})
 			}
 			if !f.partition.wait(delays.inFlight()) {
 				return ended
@@ -205,7 +205,7 @@ func (f *finder) withoutStore(v *view) (engine.Offset, bool) {
 		v.id = storage.Identity{UUID: by.uuid, Incarnation: by.incarnation}
 	}
 	if at, owned := f.partition.offsets.inMemory(); owned {
-		return engine.Offset{Next: at.Offset, LeaderEpoch: at.Epoch, TopicID: f.reading.topicID}, true
+		return engine.Offset{Next: at.Offset, LeaderEpoch: at.Epoch, TopicID: f.state.topicID}, true
 	}
 	return engine.Offset{}, false
 }

@@ -42,7 +42,7 @@ type Transactional struct {
 	// begin with KeyPrefix, the offsets of the group, the holds of its assigned partitions, the claim on
 	// the record's event (so do not call tx.TryClaim for it: it is claimed), and what was done before the
 	// call (a savepoint of an earlier record). SetData may add data to the claim. Verdicts returned by tx are
-	// final when it commits: see engine.UpdateOptions.DurableAtCommit.
+	// final when it commits: see engine.UpdateOptions.AllowUnsyncedDuplicates.
 	Handle func(ctx context.Context, tx *engine.Tx, rec *Record) error
 	// HandleBatch is the alternative to Handle: it handles the claimed records of a batch together,
 	// in order, at most Batching.MaxBatch of them. Duplicates and dead letters are not among them.

@@ -16,7 +16,7 @@ type note struct {
 	rec     *kgo.Record
 	event   engine.Event
 	verdict engine.Verdict
-	record  engine.Record
+	record  engine.ClaimRecord
 	err     error
 	policy  string
 }

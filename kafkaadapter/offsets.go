@@ -126,7 +126,7 @@ func (o *offsets) pending() (kgo.EpochOffset, string, bool) {
 }
 
 // lateCommit is how long a commit that was not answered may still be applied. It would set Kafka's
-// offset back, or remove the mark of Options.FailOpen; offsets are committed again and again for that
+// offset back, or remove the mark of Options.ReopenStore; offsets are committed again and again for that
 // time, although they have not moved.
 const lateCommit = 2 * time.Minute
 

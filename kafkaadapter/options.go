@@ -58,18 +58,18 @@ type Options struct {
 	// Recovery chooses a policy for each kind of disagreement between the store and Kafka. With the
 	// zero value, the partition stops.
 	Recovery Recovery
-	// FailOpen lets the consumer continue without claims when its store fails. Without it, Run ends
+	// ReopenStore lets the consumer continue without claims when its store fails. Without it, Run ends
 	// with the error. Events may then be handled more than once, and are counted
 	// (dedup_kafka_unprotected_total). The function opens the store again and returns its engine;
 	// after an error it is retried with Timeouts.Backoff. docs/failures.md describes the
 	// cases, and docs/operations.md has a function.
 	//
-	// The engine stays the application's: FailOpen must close the failed engine before it opens the
+	// The engine stays the application's: ReopenStore must close the failed engine before it opens the
 	// store, and the application closes the last engine after Run. If several consumers share an
-	// engine and FailOpen, it must return the engine that it has already opened as long as that
+	// engine and ReopenStore, it must return the engine that it has already opened as long as that
 	// engine's Err is nil. All routes must be AtMostOnce, because without a store there is no
 	// transaction.
-	FailOpen func(ctx context.Context) (*engine.Engine, error)
+	ReopenStore func(ctx context.Context) (*engine.Engine, error)
 	// Telemetry says where logs, metrics and traces go.
 	Telemetry Telemetry
 	// Hooks are functions of the application that the consumer calls.
@@ -249,8 +249,8 @@ func (o *Options) check() error {
 		return err
 	}
 	for i := range o.Routes {
-		if o.FailOpen != nil && o.Routes[i].transactional() {
-			return fmt.Errorf("%w: Options.FailOpen is set, but Options.Routes[%d].Mode is Transactional, whose handlers need the store: use AtMostOnce, or a separate consumer without FailOpen", ErrOption, i)
+		if o.ReopenStore != nil && o.Routes[i].transactional() {
+			return fmt.Errorf("%w: Options.ReopenStore is set, but Options.Routes[%d].Mode is Transactional, whose handlers need the store: use AtMostOnce, or a separate consumer without ReopenStore", ErrOption, i)
 		}
 	}
 	return nil

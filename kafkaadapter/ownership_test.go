@@ -30,7 +30,7 @@ func TestHandlerCannotMoveAnOffsetOfItsGroup(t *testing.T) {
 		}
 		moved = tx.SetOffset(r.position(1), engine.Offset{Next: 1, LeaderEpoch: -1, TopicID: r.TopicID(t, r.topic)})
 		deleted = tx.DeleteOffset(r.position(0))
-		return tx.SetOffset(engine.Position{Group: "another", Topic: r.topic}, engine.Offset{Next: 9})
+		return tx.SetOffset(engine.OffsetKey{Group: "another", Topic: r.topic}, engine.Offset{Next: 9})
 	}))
 	r.send(t, 1, "b", "c")
 	r.untilHandled(t, 1)
@@ -83,11 +83,11 @@ func TestHoldOfAPartitionIsTheConsumers(t *testing.T) {
 func TestHandlerCannotClaimItsEvent(t *testing.T) {
 	for name, calls := range map[string]func(*engine.Tx, engine.Event) error{
 		"TryClaim":   func(tx *engine.Tx, ev engine.Event) error { _, err := tx.TryClaim(ev); return err },
-		"TryReclaim": func(tx *engine.Tx, ev engine.Event) error { _, err := tx.TryReclaim(ev, 1); return err },
+		"TryReopen":  func(tx *engine.Tx, ev engine.Event) error { _, err := tx.TryReopen(ev, 1); return err },
 		"DeadLetter": func(tx *engine.Tx, ev engine.Event) error { _, err := tx.DeadLetter(ev); return err },
-		"Unclaim":    func(tx *engine.Tx, ev engine.Event) error { return tx.Unclaim(ev, engine.Record{}) },
+		"Unclaim":    func(tx *engine.Tx, ev engine.Event) error { return tx.Unclaim(ev, engine.ClaimRecord{}) },
 		"a part": func(tx *engine.Tx, ev engine.Event) error {
-			part, err := tx.Part()
+			part, err := tx.SubTx()
 			if err != nil {
 				return err
 			}

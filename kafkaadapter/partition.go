@@ -17,7 +17,7 @@ import (
 type partition struct {
 	c        *shared
 	all      *assignments
-	pos      engine.Position
+	pos      engine.OffsetKey
 	route    *Route
 	log      *slog.Logger
 	queue    queue                // filled by the poll loop, emptied by the goroutine
@@ -57,7 +57,7 @@ type partition struct {
 // newPartition makes an assignment that has not begun. The client fetches from the offset when it
 // is first resumed.
 func newPartition(c *shared, all *assignments, tp topicPartition, committed *commit, at int64) *partition {
-	pos := engine.Position{Group: c.opt.Group, Topic: tp.topic, Partition: tp.partition}
+	pos := engine.OffsetKey{Group: c.opt.Group, Topic: tp.topic, Partition: tp.partition}
 	route := c.opt.route(tp.topic)
 	p := &partition{
 		c: c, all: all, pos: pos, route: route,
@@ -166,7 +166,7 @@ func (p *partition) cut(waited time.Duration) {
 // committed when the assignment ends, if not earlier: the next owner handles these records without
 // claims.
 func (p *partition) doubt(until int64) {
-	if p.c.opt.FailOpen != nil {
+	if p.c.opt.ReopenStore != nil {
 		p.offsets.doubt(authorOf(p.link.Load().id).openMark(until))
 	}
 }

@@ -25,10 +25,10 @@ type partRun struct {
 // A partTask is one record of a partRun.
 type partTask struct {
 	sighting sighting
-	skip     bool         // nothing to judge
-	part     *engine.Part // nil until it begins
-	own      *batch       // what the record adds to the batch
-	result   error        // of own.one
+	skip     bool          // nothing to judge
+	part     *engine.SubTx // nil until it begins
+	own      *batch        // what the record adds to the batch
+	result   error         // of own.one
 }
 
 // judgeInParts judges records in parallel until all are done, or the batch must end before one of
@@ -102,7 +102,7 @@ func (r *partRun) sight(task int) {
 
 // start begins the part of a record, and judges it there in a goroutine.
 func (r *partRun) start(task int) error {
-	part, err := r.b.tx.Part()
+	part, err := r.b.tx.SubTx()
 	if err != nil {
 		return err
 	}

@@ -188,7 +188,7 @@ func TestPartitionThatIsAddedIsReadFromItsBeginning(t *testing.T) {
 // What the consumer has stored of a topic with Latest is damaged: Run says so, as with a group.
 func TestPinnedConsumerEndsIfItsStoreIsUnreadable(t *testing.T) {
 	r := newRig(t, 1)
-	p := engine.Position{Group: r.group, Topic: r.topic, Partition: -1}
+	p := engine.OffsetKey{Group: r.group, Topic: r.topic, Partition: -1}
 	if err := r.eng.Update(t.Context(), func(tx *engine.Tx) error { return own(tx).Put(partitionKey(keyFirst, p), []byte{9}) }); err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ type beginning struct {
 }
 
 // errRanOpen means that records up to Kafka's offset were handled without claims
-// (Options.FailOpen): reading continues there. No policy is needed.
+// (Options.ReopenStore): reading continues there. No policy is needed.
 var errRanOpen = errors.New("hapax: the partition was read without the store")
 
 // beginOpen decides where a partition is read without its store. The view has the state of the

@@ -12,7 +12,7 @@ import (
 // publish publishes the partition's pending dead letters and deletes them from the store after the
 // broker has acknowledged all of them: each is published at least once. If the broker refuses any,
 // the partition is stopped and they are retried.
-func (r *reading) publish() state {
+func (r *partitionState) publish() state {
 	if r.pending == nil { // an earlier owner may have left some
 		if err := r.readPending(); err != nil {
 			return r.failed(err)
@@ -42,7 +42,7 @@ func (r *reading) publish() state {
 	return running
 }
 
-func (r *reading) readPending() error {
+func (r *partitionState) readPending() error {
 	return r.partition.engine().Update(r.partition.ctx, func(tx *engine.Tx) (err error) {
 		r.pending, err = deadletter.Get(tx, letterKey(r.partition.pos))
 		return err
@@ -50,7 +50,7 @@ func (r *reading) readPending() error {
 }
 
 // published counts a dead letter that the broker has acknowledged.
-func (r *reading) published(letter *kgo.Record) {
+func (r *partitionState) published(letter *kgo.Record) {
 	r.partition.c.m.letters.WithLabelValues(r.partition.pos.Topic, string(deadletter.ReasonOf(letter))).Inc()
 	if err := deadletter.Incomplete(letter); err != nil {
 		r.partition.log.Warn("a dead letter was too large and was published without its value", "error", err)

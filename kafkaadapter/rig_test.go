@@ -242,8 +242,8 @@ func (r *rig) checkOnce(t testing.TB, ids ...string) {
 	}
 }
 
-func (r *rig) position(partition int32) engine.Position {
-	return engine.Position{Group: r.group, Topic: r.topic, Partition: partition}
+func (r *rig) position(partition int32) engine.OffsetKey {
+	return engine.OffsetKey{Group: r.group, Topic: r.topic, Partition: partition}
 }
 
 // stored returns the store's offset of a partition, -1 if there is none.

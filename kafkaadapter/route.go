@@ -84,7 +84,7 @@ type Route struct {
 // key: a handler begins when those of all earlier records with its key have ended. Records that
 // name the same event are in order, too.
 //
-// With Transactional each record has a part of the batch's transaction (engine.Tx.Part): its
+// With Transactional each record has a part of the batch's transaction (engine.Tx.SubTx): its
 // handler does not see what the others write, and they commit together. Parts are joined in the
 // order of offsets, so the effect in the store is that of the handlers run one after the other. A
 // handler that has read what an earlier record of the batch then wrote runs again, as does one that
@@ -121,7 +121,7 @@ const (
 
 // A FailedPolicy decides about a record for which the engine returned an error although the store
 // works, for example because a limit is exceeded. For a failure of the store itself, see
-// Options.FailOpen.
+// Options.ReopenStore.
 type FailedPolicy uint8
 
 // The policies for records that could not be judged.

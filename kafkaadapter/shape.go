@@ -30,7 +30,7 @@ func (s shape) follows(before shape) bool {
 }
 
 func shapeKey(group, topic string) []byte {
-	return partitionKey(keyShape, engine.Position{Group: group, Topic: topic, Partition: -1})
+	return partitionKey(keyShape, engine.OffsetKey{Group: group, Topic: topic, Partition: -1})
 }
 
 // lastShape returns the stored shape of a topic, and stores the present one if there is none.

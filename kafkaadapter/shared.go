@@ -69,7 +69,7 @@ func (c *shared) isAway() bool {
 
 // goesOn reports whether the consumer continues without its store after err of the link's engine.
 func (c *shared) goesOn(l *link, err error) bool {
-	if c.opt.FailOpen == nil || !errors.Is(err, engine.ErrStopped) && !errors.Is(err, engine.ErrClosed) {
+	if c.opt.ReopenStore == nil || !errors.Is(err, engine.ErrStopped) && !errors.Is(err, engine.ErrClosed) {
 		return false
 	}
 	c.loseStore(l, err)

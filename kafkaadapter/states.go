@@ -15,12 +15,12 @@ var transitions = [ended]struct {
 	takingOver:  {func(w *worker) state { return w.finder.takeOver() }, []state{signing, lookingUp, failingOpen, stopped, ended}},
 	signing:     {func(w *worker) state { return w.finder.sign() }, []state{publishing, lookingUp, ended}},
 	failingOpen: {func(w *worker) state { return w.finder.failOpen() }, []state{unprotected, lookingUp, failingOpen, stopped, ended}},
-	publishing:  {func(w *worker) state { return w.reading.publish() }, []state{running, failingOpen, stopped, ended}},
+	publishing:  {func(w *worker) state { return w.state.publish() }, []state{running, failingOpen, stopped, ended}},
 	running:     {(*worker).run, []state{publishing, paused, silent, lookingUp, failingOpen, stopped, ended}},
 	unprotected: {(*worker).runOpen, []state{paused, silent, lookingUp, stopped, ended}},
-	paused:      {func(w *worker) state { return w.reading.waitPaused() }, []state{running, unprotected, ended}},
-	silent:      {func(w *worker) state { return w.reading.listen() }, []state{running, unprotected, ended}},
-	stopped:     {func(w *worker) state { return w.reading.waitStopped() }, []state{lookingUp, publishing, ended}},
+	paused:      {func(w *worker) state { return w.state.waitPaused() }, []state{running, unprotected, ended}},
+	silent:      {func(w *worker) state { return w.state.listen() }, []state{running, unprotected, ended}},
+	stopped:     {func(w *worker) state { return w.state.waitStopped() }, []state{lookingUp, publishing, ended}},
 }
 
 // live runs the states of the assignment in its goroutine.

@@ -11,7 +11,7 @@ import (
 )
 
 // isRead records that the partition is read: records came, or there are none to read.
-func (r *reading) isRead() {
+func (r *partitionState) isRead() {
 	r.partition.mu.Lock()
 	was := r.partition.stat.stop
 	r.partition.stat.stop, r.partition.stat.nextTry = nil, time.Time{}
@@ -24,7 +24,7 @@ func (r *reading) isRead() {
 
 // report records why the partition is not read, and logs it if the reason is new. A next try of
 // zero means that there is none in this assignment.
-func (r *reading) report(reason string, err error, nextTry time.Time) {
+func (r *partitionState) report(reason string, err error, nextTry time.Time) {
 	e := &StopError{r.partition.pos.Topic, r.partition.pos.Partition, reason, err}
 	r.partition.mu.Lock()
 	was := r.partition.stat.stop
@@ -44,7 +44,7 @@ func (r *reading) report(reason string, err error, nextTry time.Time) {
 }
 
 // stop stops the partition for a reason that lasts for the assignment, unless AdoptOffset ends it.
-func (r *reading) stop(reason string, err error) state {
+func (r *partitionState) stop(reason string, err error) state {
 	r.partition.fence.endAttempt(r.partition.ctx)
 	r.retry = ended
 	r.report(reason, err, time.Time{})
@@ -53,7 +53,7 @@ func (r *reading) stop(reason string, err error) state {
 
 // stopForNow stops the partition for a transient reason: the next try begins in the state retry,
 // after a backoff.
-func (r *reading) stopForNow(reason string, err error, retry state) state {
+func (r *partitionState) stopForNow(reason string, err error, retry state) state {
 	if r.partition.isEnding() {
 		return ended
 	}
@@ -65,7 +65,7 @@ func (r *reading) stopForNow(reason string, err error, retry state) state {
 }
 
 // stopBefore stops the partition for the assignment before a record that it cannot pass.
-func (r *reading) stopBefore(reason string, err error) state {
+func (r *partitionState) stopBefore(reason string, err error) state {
 	r.partition.all.pause(r.partition)
 	r.partition.queue.close()
 	return r.stop(reason, err)
@@ -73,7 +73,7 @@ func (r *reading) stopBefore(reason string, err error) state {
 
 // failed returns the state after an error of the store, or of a batch, that no further try will
 // fix.
-func (r *reading) failed(err error) state {
+func (r *partitionState) failed(err error) state {
 	switch {
 	case r.partition.ctx.Err() != nil:
 	case errors.Is(err, ErrFenced):
@@ -100,7 +100,7 @@ func (r *reading) failed(err error) state {
 // the last to become the owner. It learns it with a heartbeat: the other member then takes the
 // partition over again. Between two pinned consumers there is no arbiter, and the later owner keeps
 // the partition.
-func (r *reading) fencedOff(err error) state {
+func (r *partitionState) fencedOff(err error) state {
 	if r.partition.c.opt.Membership.isPinned() {
 		r.partition.offsets.fence()
 	}

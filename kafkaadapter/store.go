@@ -16,7 +16,7 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
-// A binder links the consumer to its store, at the start and, with Options.FailOpen, after the
+// A binder links the consumer to its store, at the start and, with Options.ReopenStore, after the
 // store has failed.
 type binder struct {
 	shared *shared
@@ -89,7 +89,7 @@ func (b *binder) bindInTime(ctx context.Context, eng *engine.Engine) (*link, err
 	}
 }
 
-// callFailOpen calls Options.FailOpen, and does not wait for it beyond ctx.
+// callFailOpen calls Options.ReopenStore, and does not wait for it beyond ctx.
 func (b *binder) callFailOpen(ctx context.Context) (*engine.Engine, error) {
 	type result struct {
 		eng *engine.Engine
@@ -97,9 +97,9 @@ func (b *binder) callFailOpen(ctx context.Context) (*engine.Engine, error) {
 	}
 	opened := make(chan result, 1)
 	go func() {
-		eng, err := b.shared.opt.FailOpen(ctx)
+		eng, err := b.shared.opt.ReopenStore(ctx)
 		if err == nil && eng == nil {
-			err = fmt.Errorf("%w: Options.FailOpen returned neither an engine nor an error", ErrOption)
+			err = fmt.Errorf("%w: Options.ReopenStore returned neither an engine nor an error", ErrOption)
 		}
 		opened <- result{eng, untrusted.Error(err)}
 	}()
@@ -217,7 +217,7 @@ func (b *binder) bindPinned(tx *engine.Tx) error {
 	}
 	was, err := parsePinned(old)
 	if err == nil && was != now {
-		err = fmt.Errorf("%w (ordinal %d of %d before, %d of %d now)", ErrPinnedChanged, was.Ordinal, was.Of, now.Ordinal, now.Of)
+		err = fmt.Errorf("%w (ordinal %d of %d before, %d of %d now)", ErrPinnedChanged, was.Index, was.Count, now.Index, now.Count)
 	}
 	return err
 }

@@ -142,7 +142,7 @@ func TestKafkaIsNotAheadBeforeTheFirstHandler(t *testing.T) {
 	for offset, id := range []string{"", "a", "b"} {
 		if rec := r.event(0, id); id != "" {
 			rec.Offset, rec.Timestamp = int64(offset), time.Now()
-			p.reading.taken = append(p.reading.taken, rec)
+			p.state.taken = append(p.state.taken, rec)
 		}
 	}
 	b, err := p.commitBatch(2)
@@ -378,8 +378,8 @@ func TestNextBatchUsesTheMemoryOfADoneBatchOnly(t *testing.T) {
 	p := r.detachedWith(t, r.noting())
 	commit := func(id string) *batch {
 		rec := r.event(0, id)
-		rec.Offset, rec.Timestamp = p.reading.next, time.Now()
-		p.reading.taken = append(p.reading.taken[:0], rec)
+		rec.Offset, rec.Timestamp = p.state.next, time.Now()
+		p.state.taken = append(p.state.taken[:0], rec)
 		b, err := p.commitBatch(1)
 		if err != nil || len(b.result.claimed) != 1 {
 			t.Fatalf("%d of 1 is claimed, %v", len(b.result.claimed), err)
@@ -418,8 +418,8 @@ func TestPartitionThatIsCutOffTakesNoOtherRecords(t *testing.T) {
 	}})
 	for i, id := range []string{"a", "b"} {
 		rec := r.event(0, id)
-		rec.Offset, rec.Timestamp = p.reading.next+int64(i), time.Now()
-		p.reading.taken = append(p.reading.taken, rec)
+		rec.Offset, rec.Timestamp = p.state.next+int64(i), time.Now()
+		p.state.taken = append(p.state.taken, rec)
 	}
 	b, err := p.commitBatch(2)
 	if err != nil || len(b.result.claimed) != 2 {

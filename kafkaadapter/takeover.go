@@ -25,29 +25,29 @@ func (f *finder) takeOver() state {
 	case errors.Is(err, errMoved):
 		return lookingUp
 	case errors.As(err, new(*PositionError)):
-		s := f.reading.stop("position", err)
+		s := f.state.stop("position", err)
 		f.endAdoption(err)
 		return s
 	case err != nil:
-		return f.reading.failed(err)
+		return f.state.failed(err)
 	}
 	switch {
 	case errors.Is(b.kind, errRanOpen):
 		f.partition.log.Warn("records were handled without claims while the store was unavailable: reading continues after them", "offset", b.offset)
 	case b.kind != nil:
 		args := []any{"why", b.kind, "policy", b.way.String(), "offset", b.offset, "error", v.refuse(b.kind)}
-		if f.reading.adopting != nil {
-			args = append(args, "adopted", f.reading.adopting.reason)
+		if f.state.adopting != nil {
+			args = append(args, "adopted", f.state.adopting.reason)
 		}
 		f.partition.log.Warn("store and Kafka disagree on an offset; the recovery policy is applied", args...)
 	}
 	f.partition.fence.marked.Store(false)
-	f.partition.fence.taken, f.reading.cause = true, nil
-	f.partition.offsets.begin(b, f.reading.epoch, f.partition.link.Load().self)
-	f.reading.opened = true
-	f.reading.ask.openings.ask(f.partition, opening{b.offset, v.topicID})
+	f.partition.fence.taken, f.state.cause = true, nil
+	f.partition.offsets.begin(b, f.state.epoch, f.partition.link.Load().self)
+	f.state.opened = true
+	f.state.ask.openings.ask(f.partition, opening{b.offset, v.topicID})
 	if was := f.partition.status().stop; was != nil && kindOf(was) != nil {
-		f.reading.isRead() // nothing is left to adopt
+		f.state.isRead() // nothing is left to adopt
 	}
 	f.endAdoption(nil)
 	return signing
@@ -81,8 +81,8 @@ func (f *finder) own(tx *engine.Tx, v *view, seen *engine.Offset) (b beginning, 
 	case err != nil:
 		return b, err
 	}
-	if atEnd && f.reading.latest != nil { // the goroutine has waited for the store
-		b.offset = max(v.start, min(b.offset, *f.reading.latest))
+	if atEnd && f.state.latest != nil { // the goroutine has waited for the store
+		b.offset = max(v.start, min(b.offset, *f.state.latest))
 	}
 	if err := f.adopted(tx, v, b); err != nil {
 		return b, err
@@ -95,7 +95,7 @@ func (f *finder) occupy(tx *engine.Tx, v *view, b beginning) (err error) {
 	if err := f.partition.fence.take(tx, min(firstWidth, f.partition.c.opt.Batching.MaxBatch)); err != nil {
 		return err
 	}
-	f.reading.topicID, f.reading.next, f.reading.epoch = v.topicID, b.offset, b.epoch
+	f.state.topicID, f.state.next, f.state.epoch = v.topicID, b.offset, b.epoch
 	if v.store != nil && v.store.Next == b.offset && v.store.TopicID == v.topicID {
 		if err := f.partition.fence.readTries(tx); err != nil {
 			return err
@@ -118,7 +118,7 @@ func (f *finder) occupy(tx *engine.Tx, v *view, b beginning) (err error) {
 }
 
 func (f *finder) putOffset(tx *engine.Tx) error {
-	return as(tx).SetOffset(f.partition.pos, engine.Offset{Next: f.reading.next, LeaderEpoch: f.reading.epoch, TopicID: f.reading.topicID})
+	return as(tx).SetOffset(f.partition.pos, engine.Offset{Next: f.state.next, LeaderEpoch: f.state.epoch, TopicID: f.state.topicID})
 }
 
 // startsAtEnd reports whether a partition without an offset is read from its end. Latest applies to
@@ -137,7 +137,7 @@ func (f *finder) startsAtEnd(tx *engine.Tx, v *view) (bool, error) {
 // with Latest, or when a pinned consumer first saw the topic. If the store has none, it is the
 // present one.
 func firstSight(tx *engine.Tx, group, topic string, now shape) (shape, error) {
-	key := partitionKey(keyFirst, engine.Position{Group: group, Topic: topic, Partition: -1})
+	key := partitionKey(keyFirst, engine.OffsetKey{Group: group, Topic: topic, Partition: -1})
 	b, found, err := tx.Get(key)
 	switch {
 	case err != nil:

@@ -118,7 +118,7 @@ func TestAttemptOfAnOwnerThatRunsIsNotCounted(t *testing.T) {
 // It is not discounted once more when the partition is looked up again.
 func TestAttemptOfAnOwnerThatRunsIsDiscountedOnce(t *testing.T) {
 	eng := memEngine(t)
-	pos := engine.Position{Group: "g", Topic: "t"}
+	pos := engine.OffsetKey{Group: "g", Topic: "t"}
 	engines := func() *engine.Engine { return eng }
 	take := func(f *fence) {
 		t.Helper()

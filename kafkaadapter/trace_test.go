@@ -91,9 +91,9 @@ func TestAtMostOnceHandlersContinueTheTrace(t *testing.T) {
 		p.partition.route.Concurrency.Handlers = handlers
 		for i, id := range []string{"a", "b"} {
 			rec := r.event(0, id)
-			rec.Offset, rec.Timestamp = p.reading.next+int64(i), time.Now()
+			rec.Offset, rec.Timestamp = p.state.next+int64(i), time.Now()
 			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: "traceparent", Value: []byte(aTraceparent)})
-			p.reading.taken = append(p.reading.taken, rec)
+			p.state.taken = append(p.state.taken, rec)
 		}
 		b, err := p.commitBatch(2)
 		if err != nil || !p.partition.handleClaimed(b) {

@@ -11,7 +11,7 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// This file has the steps of a partition while the store is unavailable and Options.FailOpen is
+// This file has the steps of a partition while the store is unavailable and Options.ReopenStore is
 // set. Its offset is then in Kafka, with a mark (see author.openMark). When the store is open
 // again, reading continues at the later one of the two offsets: records below Kafka's were handled
 // without claims, and records below the store's with claims. See errRanOpen.
@@ -21,13 +21,13 @@ import (
 func (f *finder) failOpen() state {
 	f.partition.all.pause(f.partition)
 	f.partition.queue.close()
-	f.reading.taken, f.reading.pending = nil, nil
+	f.state.taken, f.state.pending = nil, nil
 	f.partition.before.Store(nil) // an earlier assignment has its fence in a store that accepts no more writes
 	f.endAdoption(ErrUnprotected)
-	if err := f.reading.settle(); err != nil {
-		return f.reading.failed(err)
+	if err := f.state.settle(); err != nil {
+		return f.state.failed(err)
 	}
-	if f.reading.mayClaim() {
+	if f.state.mayClaim() {
 		return lookingUp
 	}
 	v, err := f.lookAt(nil)
@@ -35,28 +35,28 @@ func (f *finder) failOpen() state {
 	case f.partition.isEnding():
 		return ended
 	case err != nil:
-		return f.reading.stopForNow(reasonOf(err), err, lookingUp)
+		return f.state.stopForNow(reasonOf(err), err, lookingUp)
 	case f.readsAnotherTopic(v):
-		f.reading.ask.forget(f.partition)
-		if !f.partition.wait(f.reading.retries.NextBackOff()) {
+		f.state.ask.forget(f.partition)
+		if !f.partition.wait(f.state.retries.NextBackOff()) {
 			return ended
 		}
 		return lookingUp
 	}
-	if f.reading.uncertain = min(f.reading.uncertain, v.end); f.reading.mayClaim() { // the log was cut
+	if f.state.uncertain = min(f.state.uncertain, v.end); f.state.mayClaim() { // the log was cut
 		return lookingUp
 	}
 	if f.partition.route.Start == Latest && v.store == nil && v.committed == nil {
-		if f.reading.latest == nil {
-			f.reading.latest = &v.end
+		if f.state.latest == nil {
+			f.state.latest = &v.end
 		}
-		return f.reading.stopForNow("store", fmt.Errorf("%w: only the store knows whether the group has read the partition", ErrUnprotected), lookingUp)
+		return f.state.stopForNow("store", fmt.Errorf("%w: only the store knows whether the group has read the partition", ErrUnprotected), lookingUp)
 	}
 	b, err := v.beginOpen(f.recovery())
 	if err != nil && !f.partition.c.isAway() {
 		// the offset in the mark cannot be read: the store decides alone
-		if !errors.Is(err, ErrBelowLog) || v.start >= f.reading.uncertain {
-			f.reading.uncertain = 0
+		if !errors.Is(err, ErrBelowLog) || v.start >= f.state.uncertain {
+			f.state.uncertain = 0
 			return lookingUp
 		}
 		f.partition.log.Warn("records that the store has claims of, and that were not handled, were removed from the log; those that are left are handled", "offset", v.start, "error", err)
@@ -64,14 +64,14 @@ func (f *finder) failOpen() state {
 	}
 	if err != nil {
 		// the store may have a later offset
-		return f.reading.stopForNow("position", fmt.Errorf("%w: %w", ErrUnprotected, err), lookingUp)
+		return f.state.stopForNow("position", fmt.Errorf("%w: %w", ErrUnprotected, err), lookingUp)
 	}
-	f.reading.topicID, f.reading.next, f.reading.epoch, f.reading.cause = v.topicID, b.offset, b.epoch, nil
+	f.state.topicID, f.state.next, f.state.epoch, f.state.cause = v.topicID, b.offset, b.epoch, nil
 	f.partition.fence.width = uint32(f.partition.c.opt.Batching.MaxBatch) // it is stored anew before the next claim
 	f.partition.open.Store(true)
-	f.partition.offsets.begin(b, f.reading.epoch, authorOf(v.id).openMark(f.reading.uncertain))
-	f.reading.opened = true
-	f.reading.ask.openings.ask(f.partition, opening{b.offset, v.topicID})
+	f.partition.offsets.begin(b, f.state.epoch, authorOf(v.id).openMark(f.state.uncertain))
+	f.state.opened = true
+	f.state.ask.openings.ask(f.partition, opening{b.offset, v.topicID})
 	if next := f.sign(); next != publishing {
 		return next
 	}
@@ -81,7 +81,7 @@ func (f *finder) failOpen() state {
 // runOpen handles records without claims until the store is open again.
 func (w *worker) runOpen() state {
 	for {
-		if len(w.reading.taken) == 0 {
+		if len(w.state.taken) == 0 {
 			if next := w.take(); next != unprotected {
 				return next
 			}
@@ -91,7 +91,7 @@ func (w *worker) runOpen() state {
 			return ended
 		case w.partition.isPaused():
 			return paused
-		case w.reading.isOutdated():
+		case w.state.isOutdated():
 			return lookingUp
 		}
 		if next := w.workOpen(); next != unprotected {
@@ -102,18 +102,18 @@ func (w *worker) runOpen() state {
 
 // workOpen handles some of the taken records. Kafka's offset follows the handlers.
 func (w *worker) workOpen() state {
-	n := min(len(w.reading.taken), w.reading.size.n)
+	n := min(len(w.state.taken), w.state.size.n)
 	b, err := w.unclaimed(n)
-	w.reading.taken = w.reading.taken[b.result.done:]
+	w.state.taken = w.state.taken[b.result.done:]
 	if b.result.done > 0 {
-		w.reading.retries.Reset()
-		w.reading.isRead()
+		w.state.retries.Reset()
+		w.state.isRead()
 	}
 	if len(b.result.claimed) > 0 && !w.partition.handleClaimed(b) {
 		return ended
 	}
 	if b.result.done > 0 {
-		w.reading.size.took(n, b.handling)
+		w.state.size.took(n, b.handling)
 	}
 	switch {
 	case err == nil:
@@ -121,28 +121,28 @@ func (w *worker) workOpen() state {
 	case b.result.done > 0:
 		return unprotected // it is the first of the next records again
 	case errors.Is(err, identify.ErrNoTopicID):
-		return w.reading.stopBefore("undecodable", err)
+		return w.state.stopBefore("undecodable", err)
 	case isTransient(err):
-		return w.reading.stopForNow("transient", err, lookingUp)
+		return w.state.stopForNow("transient", err, lookingUp)
 	}
-	return w.reading.stopForNow("store", fmt.Errorf("%w: a dead letter has to wait for it: %w", ErrUnprotected, err), lookingUp)
+	return w.state.stopForNow("store", fmt.Errorf("%w: a dead letter has to wait for it: %w", ErrUnprotected, err), lookingUp)
 }
 
 // unclaimed makes a batch of the first n taken records, to be handled without claims. The batch
 // ends before a record that cannot be completed without the store.
 func (w *worker) unclaimed(n int) (*batch, error) {
-	b := &batch{p: w.reading, result: w.reading.newResult(), began: time.Now(), low: math.MaxInt64}
+	b := &batch{p: w.state, result: w.state.newResult(), began: time.Now(), low: math.MaxInt64}
 	var stop error
-	for _, rec := range w.reading.taken[:n] {
-		if rec.Offset >= w.reading.uncertain && !w.partition.c.isAway() { // the store is available: the rest is claimed
-			b.result.next = max(b.result.next, w.reading.uncertain)
+	for _, rec := range w.state.taken[:n] {
+		if rec.Offset >= w.state.uncertain && !w.partition.c.isAway() { // the store is available: the rest is claimed
+			b.result.next = max(b.result.next, w.state.uncertain)
 			break
 		}
 		if rec.Offset >= b.result.next && !isControl(rec) {
-			s := w.reading.sight(rec)
+			s := w.state.sight(rec)
 			cannotPass := errors.Is(s.err, identify.ErrNoTopicID) || isTransient(s.err)
 			switch {
-			case !cannotPass && s.err != nil && w.partition.route.Undecodable != Reject && rec.Offset < w.reading.inStore: // its dead letter is there
+			case !cannotPass && s.err != nil && w.partition.route.Undecodable != Reject && rec.Offset < w.state.inStore: // its dead letter is there
 			case cannotPass, s.err != nil && w.partition.route.Undecodable != Reject:
 				stop = s.err
 			case s.err != nil:
@@ -162,7 +162,7 @@ func (w *worker) unclaimed(n int) (*batch, error) {
 		b.result.done++
 		b.result.next, b.result.epoch = max(b.result.next, rec.Offset+1), rec.LeaderEpoch
 	}
-	w.reading.next, w.reading.epoch = b.result.next, b.result.epoch
+	w.state.next, w.state.epoch = b.result.next, b.result.epoch
 	w.partition.offsets.moved(b.result.unbegun(0))
 	if len(b.result.claimed) == 0 {
 		w.partition.c.m.tally(w.partition.pos.Topic, &b.result.tally)

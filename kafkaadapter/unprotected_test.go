@@ -30,7 +30,7 @@ func (r *rig) own() AtMostOnce {
 	}}
 }
 
-// A reopener is the test's Options.FailOpen.
+// A reopener is the test's Options.ReopenStore.
 type reopener struct {
 	t testing.TB
 
@@ -91,7 +91,7 @@ func (r *rig) startOpen(t testing.TB, eng *engine.Engine, change ...func(*Option
 	saved := r.eng
 	r.eng = eng
 	defer func() { r.eng = saved }()
-	m := r.start(t, r.own(), append([]func(*Options){func(opt *Options) { opt.FailOpen = o.open }}, change...)...)
+	m := r.start(t, r.own(), append([]func(*Options){func(opt *Options) { opt.ReopenStore = o.open }}, change...)...)
 	return m, o
 }
 
@@ -130,7 +130,7 @@ func untilReady(t testing.TB, m *member) {
 }
 
 func TestConsumerContinuesWithoutItsStore(t *testing.T) {
-	for name, pinned := range map[string]Pinned{"member": {}, "pinned": {Of: 1}} {
+	for name, pinned := range map[string]Pinned{"member": {}, "pinned": {Count: 1}} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 1)
 			m, o := r.startOpen(t, r.eng, func(opt *Options) { opt.Membership.Pinned = pinned })
@@ -335,7 +335,7 @@ func TestShortBatchOfUnknownOutcomeIsHandledWithoutClaims(t *testing.T) {
 // The store fails while a batch commits, and the consumer is asked to end: there is no time to
 // continue without claims. The next one handles the records that may have been claimed.
 func TestBatchOfUnknownOutcomeAtTheEnd(t *testing.T) {
-	for name, pinned := range map[string]Pinned{"member": {}, "pinned": {Of: 1}} {
+	for name, pinned := range map[string]Pinned{"member": {}, "pinned": {Count: 1}} {
 		for keep := range 2 {
 			t.Run(fmt.Sprintf("%s keep=%d", name, keep), func(t *testing.T) {
 				r := newRig(t, 1)
@@ -388,7 +388,7 @@ func TestClaimsThatCannotBeWithdrawnAreHandledByTheNextOwner(t *testing.T) {
 		return nil
 	}}
 	o := &reopener{t: t, eng: r.eng}
-	m := r.start(t, mode, func(opt *Options) { opt.FailOpen = o.open })
+	m := r.start(t, mode, func(opt *Options) { opt.ReopenStore = o.open })
 	r.send(t, 0, "a")
 	r.untilHandled(t, 1)
 	m.pause(t, r.topic)
@@ -429,7 +429,7 @@ func TestProcessThatDiesWithoutItsStore(t *testing.T) {
 	_, metadata := r.commitOf(t, 0)
 	r.Commit(t, r.group, r.offset(0, 3, metadata)) // it died before it had committed the last one
 	r.crash(t)
-	m = r.start(t, r.own()) // Options.FailOpen is not needed for it
+	m = r.start(t, r.own()) // Options.ReopenStore is not needed for it
 	r.untilStored(t, 0, 4)
 	r.send(t, 0, "a", "d", "e")
 	r.untilHandled(t, 6)
@@ -584,7 +584,7 @@ func TestPartitionsMoveWithoutTheStore(t *testing.T) {
 		r.send(t, int32(i%4), id)
 	}
 	r.untilHandled(t, 80)
-	m2 := r.start(t, r.own(), func(opt *Options) { opt.FailOpen = o.open })
+	m2 := r.start(t, r.own(), func(opt *Options) { opt.ReopenStore = o.open })
 	kafkatest.Until(t, "both to have partitions", func() bool { return len(m2.parts.all()) == 2 && len(m1.parts.all()) == 2 })
 	for i, id := range numbered("c", 40) {
 		r.send(t, int32(i%4), id)
@@ -611,7 +611,7 @@ func TestHangingFailOpenDoesNotDelayTheEnd(t *testing.T) {
 	hangs, release := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(release) })
 	m := r.start(t, r.own(), func(opt *Options) {
-		opt.FailOpen = func(context.Context) (*engine.Engine, error) {
+		opt.ReopenStore = func(context.Context) (*engine.Engine, error) {
 			close(hangs)
 			<-release
 			return nil, errDisk
@@ -629,11 +629,11 @@ func TestHangingFailOpenDoesNotDelayTheEnd(t *testing.T) {
 func TestFailOpenIsForAtMostOnce(t *testing.T) {
 	o := someOptions()
 	o.Routes[0].Mode, o.Routes[0].DeadLetters = Transactional{Handle: ignore, MaxAttempts: 1}, &deadletter.Options{}
-	o.FailOpen = func(context.Context) (*engine.Engine, error) { return nil, errDisk }
+	o.ReopenStore = func(context.Context) (*engine.Engine, error) { return nil, errDisk }
 	if _, err := New(memEngine(t), o); !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), "Transactional") {
 		t.Errorf("New: %v", err)
 	}
-	o.FailOpen = nil
+	o.ReopenStore = nil
 	if _, err := New(nil, o); !errors.Is(err, ErrOption) {
 		t.Errorf("New without an engine: %v", err)
 	}

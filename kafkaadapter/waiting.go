@@ -24,7 +24,7 @@ func (c *shared) wakeLoop(ctx context.Context, parts *assignments) {
 }
 
 // waitStopped waits for the next try.
-func (r *reading) waitStopped() state {
+func (r *partitionState) waitStopped() state {
 	if r.retry == ended {
 		select {
 		case <-r.partition.ending.Done():
@@ -41,7 +41,7 @@ func (r *reading) waitStopped() state {
 
 // waitPaused waits until the application resumes the partition. A stop has ended before that: the
 // partition is not read only because it is paused.
-func (r *reading) waitPaused() state {
+func (r *partitionState) waitPaused() state {
 	r.isRead()
 	for r.partition.isPaused() {
 		select {
@@ -55,14 +55,14 @@ func (r *reading) waitPaused() state {
 
 // unanswered reports whether the partition waits for the broker: the broker has records that it
 // does not send, or has not reported the end of the log for long.
-func (r *reading) unanswered() bool {
+func (r *partitionState) unanswered() bool {
 	told := time.Since(time.Unix(0, r.partition.ends.stableAt.Load()))
 	return r.partition.ends.stable.Load() > r.next || told > max(r.partition.c.opt.Timeouts.Silence, 2*r.partition.c.opt.Telemetry.LagInterval)
 }
 
 // isSilent reports whether an idle partition has waited for the broker for longer than
 // Timeouts.Silence.
-func (r *reading) isSilent() bool {
+func (r *partitionState) isSilent() bool {
 	switch {
 	case !r.unanswered():
 		r.waitsSince = time.Time{}
@@ -73,7 +73,7 @@ func (r *reading) isSilent() bool {
 }
 
 // listen reports a silent partition, and waits for the broker. The client continues fetching.
-func (r *reading) listen() state {
+func (r *partitionState) listen() state {
 	r.report("silent", fmt.Errorf("%w: offset %d, last stable offset %d", ErrSilent, r.next, r.partition.ends.stable.Load()), time.Time{})
 	for r.partition.queue.isIdle() && r.unanswered() {
 		select {

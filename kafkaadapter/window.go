@@ -39,7 +39,7 @@ func longestWindow(eng *engine.Engine, r *Route) time.Duration {
 }
 
 // lettered returns the identity of a dead letter whose claim has the given record.
-func lettered(id identify.Identity, claim *engine.Record) identify.Identity {
+func lettered(id identify.Identity, claim *engine.ClaimRecord) identify.Identity {
 	if claim.Window > 0 {
 		id.Time, id.TimeRule, id.ApproximateTime = claim.FirstSeen, identify.TimeRecord, id.IDRule != identify.IDPosition
 	}

@@ -63,7 +63,7 @@ func TestEventIsHandledAgainOnlyAfterTheWindow(t *testing.T) {
 }
 
 // A window that the engine cannot keep is a configuration error: no record becomes a dead letter
-// because of it. New rejects it; an engine of Options.FailOpen is opened later.
+// because of it. New rejects it; an engine of Options.ReopenStore is opened later.
 func TestWindowBeyondTheRetentionEndsRun(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a")

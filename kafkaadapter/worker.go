@@ -16,7 +16,7 @@ import (
 // in order.
 type worker struct {
 	partition *partition
-	reading   *reading
+	state     *partitionState
 	finder    finder
 	buf       []*kgo.Record // the memory of taken
 	// records to commit one by one, because a batch of them failed and one of them is the cause
@@ -35,14 +35,14 @@ func newWorker(p *partition, ask requests, committed *commit) *worker {
 	if r.heed(committed); committed != nil && committed.offset < r.uncertain {
 		p.fetchAt = min(p.fetchAt, committed.offset)
 	}
-	return &worker{partition: p, reading: r, finder: finder{partition: p, reading: r}}
+	return &worker{partition: p, state: r, finder: finder{partition: p, state: r}}
 }
 
 // run handles records until the state changes.
 func (w *worker) run() state {
 	next := running
 	for next == running {
-		if len(w.reading.taken) == 0 {
+		if len(w.state.taken) == 0 {
 			next = w.take()
 		}
 		if next == running {
@@ -53,7 +53,7 @@ func (w *worker) run() state {
 		return ended
 	}
 	if err := w.partition.fence.unmark(w.partition.ctx); err != nil {
-		return w.reading.failed(err)
+		return w.state.failed(err)
 	}
 	return next
 }
@@ -62,7 +62,7 @@ func (w *worker) run() state {
 // no attempt at the next record.
 func (w *worker) rest(d time.Duration) state {
 	if err := w.partition.fence.unmark(w.partition.ctx); err != nil {
-		return w.reading.failed(err)
+		return w.state.failed(err)
 	}
 	if !w.partition.wait(d) {
 		return ended
@@ -72,16 +72,16 @@ func (w *worker) rest(d time.Duration) state {
 
 // take waits for records.
 func (w *worker) take() state {
-	w.reading.lookout.recycleAll()
+	w.state.lookout.recycleAll()
 	w.partition.handlers.hands.end()
 	for !w.partition.isEnding() {
 		switch {
 		case w.partition.isPaused():
 			return paused
-		case w.reading.isOutdated(), w.reading.large != nil: // the client has stopped before the batch
+		case w.state.isOutdated(), w.state.large != nil: // the client has stopped before the batch
 			return lookingUp
 		}
-		recs, resume, fault := w.partition.queue.pop(w.buf[:0], min(w.reading.size.n, int(w.partition.fence.width)), w.partition.all.limits())
+		recs, resume, fault := w.partition.queue.pop(w.buf[:0], min(w.state.size.n, int(w.partition.fence.width)), w.partition.all.limits())
 		if w.buf = recs; len(recs) > 0 {
 			w.partition.handlers.hands.begin(w.partition.queue.poppedBytes(), len(recs))
 		}
@@ -93,18 +93,18 @@ func (w *worker) take() state {
 			if next := w.check(recs); next != running {
 				return next
 			}
-			w.reading.taken, w.delays, w.reading.waitsSince = recs, newDelays(w.partition.c.opt.Timeouts.Backoff), time.Time{}
-			w.reading.isRead()
-			return w.reading.readState()
+			w.state.taken, w.delays, w.state.waitsSince = recs, newDelays(w.partition.c.opt.Timeouts.Backoff), time.Time{}
+			w.state.isRead()
+			return w.state.readState()
 		case fault != nil:
 			return w.faulted(fault)
 		}
 		w.idle()
 		switch {
-		case w.reading.isSilent():
+		case w.state.isSilent():
 			return silent
-		case w.reading.waitsSince.IsZero():
-			w.reading.isRead()
+		case w.state.waitsSince.IsZero():
+			w.state.isRead()
 		}
 		select {
 		case <-w.partition.ending.Done():
@@ -117,7 +117,7 @@ func (w *worker) take() state {
 // idle is called when there are no records.
 func (w *worker) idle() {
 	clear(w.buf[:cap(w.buf)])
-	w.reading.lookout.trim()
+	w.state.lookout.trim()
 	if w.partition.open.Load() {
 		return
 	}
@@ -129,35 +129,35 @@ func (w *worker) idle() {
 // faulted returns the state after an error of the client that stopped fetching the partition.
 func (w *worker) faulted(err error) state {
 	w.partition.queue.close()
-	w.reading.cause = err
+	w.state.cause = err
 	large := (*kgo.ErrDecompressTooLarge)(nil)
 	switch {
 	case errors.As(err, &large):
 		return passLarge(w, large)
 	case errors.As(err, new(*kgo.ErrDataLoss)):
-		w.reading.cause = errors.Join(ErrLogDiverged, err)
+		w.state.cause = errors.Join(ErrLogDiverged, err)
 		return lookingUp
 	case isPositionError(err), errors.Is(err, errCommitChanged), errors.Is(err, errShapeChanged):
 		return lookingUp
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
-		return w.reading.stopForNow("unauthorized", err, lookingUp)
+		return w.state.stopForNow("unauthorized", err, lookingUp)
 	case errors.As(err, new(*kerr.Error)):
-		return w.reading.stopForNow("fetch_error", err, lookingUp)
+		return w.state.stopForNow("fetch_error", err, lookingUp)
 	}
-	return w.reading.stopForNow("unreadable", err, lookingUp)
+	return w.state.stopForNow("unreadable", err, lookingUp)
 }
 
 // work makes batches of the taken records, until all are done or the state changes.
 func (w *worker) work() state {
-	most, conflicts := len(w.reading.taken), 0
-	for len(w.reading.taken) > 0 {
+	most, conflicts := len(w.state.taken), 0
+	for len(w.state.taken) > 0 {
 		if next := w.beforeBatch(); next != running {
 			return next
 		}
 		n := w.nextBatch(most)
 		if w.partition.fence.careful > 0 {
-			if err := w.mark(w.reading.taken[0]); err != nil {
-				return w.reading.failed(err)
+			if err := w.mark(w.state.taken[0]); err != nil {
+				return w.state.failed(err)
 			}
 		}
 		b, err := w.commitBatch(n)
@@ -168,13 +168,13 @@ func (w *worker) work() state {
 			continue
 		case errors.As(err, new(*engine.AddError)) && w.partition.route.transactional():
 			if w.refuse(n, err); n > 1 {
-				w.partition.log.Warn("a sum of a batch cannot be made; its records are handled one by one", "offset", w.reading.taken[0].Offset, "records", n, "error", err)
+				w.partition.log.Warn("a sum of a batch cannot be made; its records are handled one by one", "offset", w.state.taken[0].Offset, "records", n, "error", err)
 			}
 			continue
 		case errors.Is(err, engine.ErrConflict), errors.Is(err, engine.ErrWeekDropped):
 			most = max(1, n/2) // a shorter batch reads fewer keys, for a shorter time
 			if conflicts++; conflicts == 20 {
-				w.partition.log.Warn("a batch is in conflict again and again; it is retried", "offset", w.reading.taken[0].Offset, "error", err,
+				w.partition.log.Warn("a batch is in conflict again and again; it is retried", "offset", w.state.taken[0].Offset, "error", err,
 					"hint", "does the handler write outside tx what it has read through tx?")
 			}
 			if next := w.rest(w.delays.inFlight()); next != running {
@@ -190,7 +190,7 @@ func (w *worker) work() state {
 			}
 			continue
 		case err != nil:
-			return w.reading.failed(err)
+			return w.state.failed(err)
 		}
 		most, conflicts = min(2*most, MaxBatchLimit), 0
 		if next := w.after(b, n); next != running {
@@ -208,14 +208,14 @@ func isOverLimit(err error) bool { return errors.Is(err, engine.ErrLimit) || isD
 // too little room for the adapter's writes, or the store cannot claim its event. The claim may also be
 // in a damaged part of the store.
 func (w *worker) overLimit(err error) state {
-	blamed := w.reading.blames(w.reading.taken[0])
+	blamed := w.state.blames(w.state.taken[0])
 	switch {
 	case isDamage(err) && (w.partition.route.transactional() || blamed || w.partition.route.Failed == FailClosed):
-		return w.reading.stopForNow("damaged", err, publishing)
+		return w.state.stopForNow("damaged", err, publishing)
 	case blamed && w.partition.route.transactional():
-		return w.reading.failed(err)
+		return w.state.failed(err)
 	case !w.partition.route.transactional() && (blamed || w.partition.route.Failed == FailClosed):
-		return w.reading.stopForNow("limit", err, publishing)
+		return w.state.stopForNow("limit", err, publishing)
 	}
 	w.refuse(1, err)
 	return running
@@ -244,7 +244,7 @@ func (w *worker) beforeBatch() state {
 // stop or if the record has failed, and half of the suspects while the failed record is searched
 // for.
 func (w *worker) nextBatch(most int) int {
-	n := min(len(w.reading.taken), most)
+	n := min(len(w.state.taken), most)
 	switch {
 	case w.alone > 0 || w.partition.fence.careful > 0:
 		return 1
@@ -258,21 +258,21 @@ func (w *worker) nextBatch(most int) int {
 func (w *worker) after(b *batch, n int) state {
 	if b.result.done > 0 {
 		w.delays.reset()
-		w.reading.retries.Reset()
-		w.reading.isRead() // a stop before its first record has ended
+		w.state.retries.Reset()
+		w.state.isRead() // a stop before its first record has ended
 	}
-	w.reading.taken = w.reading.taken[b.result.done:]
+	w.state.taken = w.state.taken[b.result.done:]
 	if b.late && !w.partition.handleClaimed(b) { // before the letter: claimed records must not wait for the broker
 		return ended
 	}
-	w.reading.size.took(n, b.handling)
+	w.state.size.took(n, b.handling)
 	w.resting = w.restAfter(b)
 	if b.result.pending != nil {
-		w.reading.pending = b.result.pending
+		w.state.pending = b.result.pending
 		return publishing
 	}
 	if b.transient != nil && b.result.done == 0 {
-		return w.reading.stopForNow("transient", b.transient, publishing)
+		return w.state.stopForNow("transient", b.transient, publishing)
 	}
 	return running
 }
@@ -298,7 +298,7 @@ func (w *worker) isTriedAgain(b *batch) bool {
 
 // commitBatch commits as many of the first n taken records as it can in one batch of the store.
 func (w *worker) commitBatch(n int) (*batch, error) {
-	recs := w.reading.taken
+	recs := w.state.taken
 	var peek *kgo.Record
 	if n < len(recs) {
 		peek = recs[n]
@@ -306,32 +306,32 @@ func (w *worker) commitBatch(n int) (*batch, error) {
 	var b *batch
 	began := time.Now()
 	defer w.partition.handlers.under(began)()
-	w.reading.lookEarly(recs[:n])
+	w.state.lookEarly(recs[:n])
 	f := &w.partition.fence
 	err := w.partition.engine().Update(w.partition.ctx, func(tx *engine.Tx) error {
-		b = &batch{p: w.reading, tx: tx, result: w.reading.newResult(), tries: f.tries, marked: f.marked.Load(), began: time.Now(), low: math.MaxInt64}
+		b = &batch{p: w.state, tx: tx, result: w.state.newResult(), tries: f.tries, marked: f.marked.Load(), began: time.Now(), low: math.MaxInt64}
 		return b.judge(recs[:n], peek)
-	}, engine.UpdateOptions{Retries: 8, DurableAtCommit: true, Lane: w.reading.lane, Expected: w.reading.lookout.early.events,
-		BeforeTurn: func(claimed []bool) { w.reading.lookout.early.decode(w.partition, claimed) }})
+	}, engine.UpdateOptions{Retries: 8, AllowUnsyncedDuplicates: true, Lane: w.state.lane, Expected: w.state.lookout.early.events,
+		OnPrefetched: func(claimed []bool) { w.state.lookout.early.decode(w.partition, claimed) }})
 	if err != nil {
 		if errors.Is(err, engine.ErrOutcomeUnknown) {
-			w.reading.uncertain = b.result.next // it may have ended before the last of the records
+			w.state.uncertain = b.result.next // it may have ended before the last of the records
 			w.partition.doubt(b.result.next)
 		}
 		return nil, err
 	}
 	took := time.Since(began)
-	b.handling += w.reading.lookout.early.handling
+	b.handling += w.state.lookout.early.handling
 	w.partition.c.m.batch(w.partition.pos.Topic, b.result.done, b.failed != nil, b.handling, took)
 	if !b.late {
 		w.partition.c.m.tally(w.partition.pos.Topic, &b.result.tally)
 	}
-	w.reading.next, w.reading.epoch, w.reading.last = b.result.next, b.result.epoch, b.failed
+	w.state.next, w.state.epoch, w.state.last = b.result.next, b.result.epoch, b.failed
 	f.marked.Store(b.marked)
 	f.tries = b.tries
 	f.width = max(f.width, b.width)
 	f.careful = max(0, f.careful-b.result.done)
-	w.alone, w.suspects, w.reading.blame = max(0, w.alone-b.result.done), max(0, w.suspects-b.result.done), nil
+	w.alone, w.suspects, w.state.blame = max(0, w.alone-b.result.done), max(0, w.suspects-b.result.done), nil
 	if !b.holdAt.IsZero() {
 		w.partition.hold.set(b.holdAt)
 	}
@@ -350,7 +350,7 @@ func (w *worker) refuse(n int, err error) {
 		w.alone = n
 		return
 	}
-	w.reading.blame = &blame{w.reading.taken[0].Offset, err}
+	w.state.blame = &blame{w.state.taken[0].Offset, err}
 }
 
 // mark stores an attempt before its handler runs.
@@ -365,11 +365,11 @@ func (w *worker) mark(rec *kgo.Record) error {
 // record is known, batches are halved: it is among the next w.suspects.
 func (w *worker) batchFailed(n int, failure *batchFailure) {
 	if failure.offset >= 0 {
-		w.reading.blame, w.suspects = &blame{failure.offset, failure.err}, 0
+		w.state.blame, w.suspects = &blame{failure.offset, failure.err}, 0
 		return
 	}
 	if w.suspects == 0 {
-		w.partition.log.Warn("a batch failed; it is halved until the record is found", "offset", w.reading.taken[0].Offset, "records", n, "error", failure.err,
+		w.partition.log.Warn("a batch failed; it is halved until the record is found", "offset", w.state.taken[0].Offset, "records", n, "error", failure.err,
 			"hint", "return kafkaadapter.FailedAt from HandleBatch to name the record")
 	}
 	w.suspects = n
@@ -380,7 +380,7 @@ func (w *worker) moveIdleHold() error {
 	if w.partition.hold.isCurrent() {
 		return nil
 	}
-	if !w.partition.ends.caughtUp(w.reading.next) {
+	if !w.partition.ends.caughtUp(w.state.next) {
 		return nil
 	}
 	var at time.Time

@@ -128,7 +128,7 @@ func (l *listener[M]) claim(ctx context.Context, ev engine.Event) (engine.Result
 }
 
 // logDuplicate logs a duplicate as a warning, at most one in duplicatesEvery, and others at level debug.
-func (l *listener[M]) logDuplicate(ctx context.Context, id string, first *engine.Record) {
+func (l *listener[M]) logDuplicate(ctx context.Context, id string, first *engine.ClaimRecord) {
 	level, skipped := l.duplicates.level(time.Now())
 	l.Options.Logger.LogAttrs(ctx, level, "listener: duplicate message skipped", l.Options.IDs.Attr("correlation_id", id),
 		slog.String("consumer_scope_id", l.Options.Scope), slog.String("queue", l.Options.Queue),

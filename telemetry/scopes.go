@@ -78,7 +78,7 @@ func (s *scopes) count(events []engine.Event, results []engine.Result) {
 }
 
 // countJudged counts the verdicts of a transaction.
-func (s *scopes) countJudged(j *engine.Judged, committed bool) {
+func (s *scopes) countJudged(j *engine.VerdictCounts, committed bool) {
 	s.attempted(&j.Kept)
 	s.attempted(&j.Undone)
 	if committed {

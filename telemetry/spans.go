@@ -181,7 +181,7 @@ func describeBatch(span trace.Span, events []engine.Event, results []engine.Resu
 	}
 }
 
-func describeTransaction(span trace.Span, judged []engine.Judged, committed bool, err error) {
+func describeTransaction(span trace.Span, judged []engine.VerdictCounts, committed bool, err error) {
 	var g group
 	var n verdictCounts
 	for i := range judged {

@@ -415,7 +415,7 @@ func TestTransactionWithoutRecordingAllocatesWhatOneStartDoes(t *testing.T) {
 	for name, provider := range map[string]trace.TracerProvider{"no-op": noop.NewTracerProvider(), "not sampled": unsampled} {
 		for _, perEvent := range []bool{false, true} {
 			obs, _ := newObserver(t, telemetry.Options{TracerProvider: func() trace.TracerProvider { return provider }, SpanPerEvent: perEvent})
-			judged := []engine.Judged{{Scope: "billing", Topic: "orders"}}
+			judged := []engine.VerdictCounts{{Scope: "billing", Topic: "orders"}}
 			judged[0].Kept[engine.Claimed] = 512
 			got := testing.AllocsPerRun(200, func() {
 				follow := obs.Updating(ctx)

@@ -45,7 +45,7 @@ func (ts *transactions) Updating(ctx context.Context) engine.TxObserver {
 // that they allocate nothing.
 type transaction struct {
 	transactions *transactions
-	ended        func(judged []engine.Judged, committed bool, err error) // finish
+	ended        func(judged []engine.VerdictCounts, committed bool, err error) // finish
 	start        time.Time
 	span         trace.Span // nil without a tracer
 }
@@ -65,7 +65,7 @@ func (t *transaction) eachIn(ctx context.Context, tracer trace.Tracer) func(engi
 	}
 }
 
-func (t *transaction) finish(judged []engine.Judged, committed bool, err error) {
+func (t *transaction) finish(judged []engine.VerdictCounts, committed bool, err error) {
 	took := time.Since(t.start).Seconds()
 	for i := range judged {
 		t.transactions.scopes.countJudged(&judged[i], committed)

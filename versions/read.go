@@ -13,8 +13,8 @@ import (
 
 const readRetries = 100
 
-// An Answer is what Get returns.
-type Answer struct {
+// A Result is what Get returns.
+type Result struct {
 	Row   Row
 	Found bool // false: there is no row, or its newest version is a deletion
 
@@ -95,13 +95,13 @@ func (s *Selection) holds(r *Row) bool {
 
 // Get returns the newest durable version of a row, as of one moment. For rows with offsets or missing
 // values it needs a transaction, and returns ErrConflict if the row is written too often meanwhile.
-func (t *Table) Get(ctx context.Context, tenant string, key []byte) (a Answer, err error) {
+func (t *Table) Get(ctx context.Context, tenant string, key []byte) (a Result, err error) {
 	if err := checkName(tenant, key); err != nil {
-		return Answer{}, err
+		return Result{}, err
 	}
 	// before the row is read: the answer is at least as new
 	if a.LastApplied, err = t.LastApplied(ctx); err != nil {
-		return Answer{}, err
+		return Result{}, err
 	}
 	row := t.rowPrefix(tenant, key)
 	m, first, err := t.merge(t.eng.In(rowSpace).Scan(ctx, engine.Range{Prefix: row, Limit: 1}))

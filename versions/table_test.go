@@ -70,7 +70,7 @@ func row(key string, version uint64, payload string) versions.Row {
 	return versions.Row{Tenant: "acme", Key: []byte(key), Version: version, Payload: []byte(payload)}
 }
 
-func get(t testing.TB, table *versions.Table, key string) versions.Answer {
+func get(t testing.TB, table *versions.Table, key string) versions.Result {
 	t.Helper()
 	a, err := table.Get(ctx, "acme", []byte(key))
 	if err != nil {

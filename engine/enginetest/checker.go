@@ -123,7 +123,7 @@ var modelWindows = []time.Duration{0, 0, 0, time.Hour, 30 * time.Hour, defaultRe
 // checkResult compares a result with the expected one, and returns the latter with the owner that
 // the engine chose.
 func (c *checker) checkResult(r engine.Result, err error, want engine.Result, k claimKey) engine.Result {
-	if want.First() && want.Record.State == engine.Leased && r.Record.Owner != 0 && r.Lease != nil {
+	if want.IsClaimed() && want.Record.State == engine.Leased && r.Record.Owner != 0 && r.Lease != nil {
 		want.Record.Owner, want.Lease = r.Record.Owner, r.Lease
 	}
 	if err != nil || r != want {
@@ -144,8 +144,8 @@ func (c *checker) pick(t *rapid.T) modelLease {
 	return c.lent[len(c.lent)-1-rapid.IntRange(0, min(3, len(c.lent)-1)).Draw(t, "lease")]
 }
 
-func modelPosition(partition int32) engine.Position {
-	return engine.Position{Group: "g", Topic: "t", Partition: partition}
+func modelPosition(partition int32) engine.OffsetKey {
+	return engine.OffsetKey{Group: "g", Topic: "t", Partition: partition}
 }
 
 var modelKeys = []string{"k", "l", "k\x00", "crash0", "crash1", "sum"}

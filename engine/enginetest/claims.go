@@ -14,7 +14,7 @@ func (c *checker) claim(t *rapid.T) {
 	ev, k := c.event(t)
 	want, _ := c.expect(ev, k, nil, nil)
 	r, err := c.e.TryClaim(context.Background(), ev)
-	if want = c.checkResult(r, err, want, k); want.First() {
+	if want = c.checkResult(r, err, want, k); want.IsClaimed() {
 		c.claimed(ev, k, want.Record)
 		c.lease(k, want)
 	}
@@ -33,11 +33,11 @@ func (c *checker) batch(t *rapid.T) {
 	}
 	for i, k := range keys {
 		want, _ := c.expect(events[i], k, nil, nil)
-		if rs[i].Record != (engine.Record{}) && !want.First() && c.isNear(events[i], k, rs[i].Record) {
+		if rs[i].Record != (engine.ClaimRecord{}) && !want.IsClaimed() && c.isNear(events[i], k, rs[i].Record) {
 			// if there are several claims, any: it may have been found before this one was made
 			want = c.answer(events[i], rs[i].Record, false)
 		}
-		if want = c.checkResult(rs[i], rs[i].Err, want, k); want.First() {
+		if want = c.checkResult(rs[i], rs[i].Err, want, k); want.IsClaimed() {
 			c.claimed(events[i], k, want.Record)
 			c.lease(k, want)
 		}

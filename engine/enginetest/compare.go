@@ -114,7 +114,7 @@ func (c *checker) iterations(f *facts) string {
 
 // compareClaims iterates over the claims of each bucket.
 func (c *checker) compareClaims() {
-	got, buckets := map[claimKey]engine.Record{}, map[storage.Bucket]bool{}
+	got, buckets := map[claimKey]engine.ClaimRecord{}, map[storage.Bucket]bool{}
 	for k := range c.told.claims {
 		buckets[storage.Bucket{Scope: k.scope, Week: k.week}] = true
 	}

@@ -20,7 +20,7 @@ func (k claimKey) String() string { return fmt.Sprintf("%q %v %q", k.scope, k.we
 
 // facts is the durable state of the model.
 type facts struct {
-	claims  map[claimKey]engine.Record
+	claims  map[claimKey]engine.ClaimRecord
 	host    map[string]string
 	offsets map[int32]int64
 	holds   map[string]weekbucket.Week
@@ -61,7 +61,7 @@ func (f *facts) raiseScope(scope string, to weekbucket.Week) {
 }
 
 func (f *facts) removeUnkept() {
-	maps.DeleteFunc(f.claims, func(k claimKey, _ engine.Record) bool { return k.week < f.oldestOf(k.scope) })
+	maps.DeleteFunc(f.claims, func(k claimKey, _ engine.ClaimRecord) bool { return k.week < f.oldestOf(k.scope) })
 }
 
 // planOf returns the plan for the drop of a scope, without estimates.

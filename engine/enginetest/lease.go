@@ -14,7 +14,7 @@ type modelLease struct {
 }
 
 // ended returns a record at the end of its lease.
-func ended(rec engine.Record, state engine.State, data string) engine.Record {
+func ended(rec engine.ClaimRecord, state engine.State, data string) engine.ClaimRecord {
 	rec.State, rec.Data, rec.Owner, rec.LeaseEnd = state, data, 0, time.Time{}
 	return rec
 }

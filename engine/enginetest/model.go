@@ -27,7 +27,7 @@ type model struct {
 func newModel(retention map[string]int) *model {
 	m := &model{clock: modelStart, retention: retention, held: map[claimKey]bool{}}
 	m.told = &facts{
-		claims: map[claimKey]engine.Record{}, host: map[string]string{}, offsets: map[int32]int64{}, holds: map[string]weekbucket.Week{},
+		claims: map[claimKey]engine.ClaimRecord{}, host: map[string]string{}, offsets: map[int32]int64{}, holds: map[string]weekbucket.Week{},
 		floors: map[string]weekbucket.Week{}, oldest: m.week() - defaultRetentionWeeks,
 	}
 	return m
@@ -85,13 +85,13 @@ func (m *model) near(ev engine.Event, k claimKey) (keys []claimKey) {
 
 // expired reports whether the claim's window has ended for the event: it arrives, and was sent, at
 // least a window away from the one that made the claim.
-func (m *model) expired(ev engine.Event, rec engine.Record) bool {
+func (m *model) expired(ev engine.Event, rec engine.ClaimRecord) bool {
 	far := ev.Sent.IsZero() || rec.SentUnixMilli == 0 || ev.Sent.Sub(time.UnixMilli(rec.SentUnixMilli)).Abs() >= rec.Window
 	return rec.Window > 0 && m.clock.Sub(rec.FirstSeen) >= rec.Window && far
 }
 
 // free reports whether the event can take the claim.
-func (m *model) free(ev engine.Event, rec engine.Record) bool {
+func (m *model) free(ev engine.Event, rec engine.ClaimRecord) bool {
 	if m.mismatch(ev, rec) {
 		return false
 	}
@@ -104,12 +104,12 @@ func (m *model) free(ev engine.Event, rec engine.Record) bool {
 	return m.expired(ev, rec)
 }
 
-func (m *model) mismatch(ev engine.Event, rec engine.Record) bool {
+func (m *model) mismatch(ev engine.Event, rec engine.ClaimRecord) bool {
 	return ev.Fingerprint != "" && rec.Fingerprint != "" && ev.Fingerprint != rec.Fingerprint && !m.expired(ev, rec)
 }
 
-func (m *model) newRecord(ev engine.Event) engine.Record {
-	rec := engine.Record{State: engine.Done, FirstSeen: m.clock, Origin: ev.Origin, Window: ev.Window, Fingerprint: ev.Fingerprint}
+func (m *model) newRecord(ev engine.Event) engine.ClaimRecord {
+	rec := engine.ClaimRecord{State: engine.Done, FirstSeen: m.clock, Origin: ev.Origin, Window: ev.Window, Fingerprint: ev.Fingerprint}
 	if ev.Window > 0 && !ev.Sent.IsZero() {
 		rec.SentUnixMilli = ev.Sent.UnixMilli()
 	}
@@ -146,7 +146,7 @@ func (m *model) lastEnded() (last weekbucket.Week) {
 }
 
 // claimed records an at-most-once claim. A transaction that saw the dead letter before conflicts.
-func (m *model) claimed(ev engine.Event, k claimKey, rec engine.Record) {
+func (m *model) claimed(ev engine.Event, k claimKey, rec engine.ClaimRecord) {
 	m.overtakes(k)
 	m.takesOver(ev, k)
 	m.told.claims[k] = rec

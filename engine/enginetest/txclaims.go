@@ -35,7 +35,7 @@ func (c *txChecker) claimIn(replay bool) {
 		ev, k = c.deadLettered(ev, k)
 		generation := c.told.claims[k].Generation + rapid.SampledFrom([]uint64{0, 0, 0, 1, ^uint64(0)}).Draw(c.t, "generation")
 		reopen = &generation
-		try = func(ev engine.Event) (engine.Result, error) { return c.tx.TryReclaim(ev, generation) }
+		try = func(ev engine.Event) (engine.Result, error) { return c.tx.TryReopen(ev, generation) }
 	}
 	r, err := try(ev)
 	if c.x.lost {
@@ -48,14 +48,14 @@ func (c *txChecker) claimIn(replay bool) {
 	_, own := c.x.claims[of]
 	want = c.checkResult(r, err, want, k)
 	c.x.told = c.x.told || want.Verdict != engine.InFlight && want.Verdict != engine.TooNew
-	if want.First() {
+	if want.IsClaimed() {
 		_, c.x.again[k] = c.told.claims[k]
 		delete(c.x.finishes, k)
 		c.lease(k, want)
 		c.x.claims[k], c.x.events[k] = want.Record, ev
 		c.held[k] = true
 	}
-	if name := claimName(of); !own && !want.First() && want.Record.State == engine.DeadLettered && !c.x.reads[name] {
+	if name := claimName(of); !own && !want.IsClaimed() && want.Record.State == engine.DeadLettered && !c.x.reads[name] {
 		c.x.reads[name] = true
 		delete(c.x.changed, name) // it was read in its current state
 	}

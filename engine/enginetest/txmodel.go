@@ -11,11 +11,11 @@ import (
 type txModel struct {
 	m *model
 
-	claims   map[claimKey]engine.Record
+	claims   map[claimKey]engine.ClaimRecord
 	events   map[claimKey]engine.Event // of those
 	again    map[claimKey]bool         // of those that existed
 	finishes map[claimKey]modelLease   // of those that a lease holds
-	unclaims map[claimKey]engine.Record
+	unclaims map[claimKey]engine.ClaimRecord
 	host     map[string]*string // nil is deleted
 	adds     map[string]int64   // to keys that are not in host
 	offsets  map[int32]int64
@@ -41,9 +41,9 @@ type modelSave struct {
 
 func newTxModel(m *model) *txModel {
 	return &txModel{
-		m: m, claims: map[claimKey]engine.Record{}, host: map[string]*string{}, offsets: map[int32]int64{}, adds: map[string]int64{},
+		m: m, claims: map[claimKey]engine.ClaimRecord{}, host: map[string]*string{}, offsets: map[int32]int64{}, adds: map[string]int64{},
 		events: map[claimKey]engine.Event{}, again: map[claimKey]bool{}, finishes: map[claimKey]modelLease{},
-		unclaims: map[claimKey]engine.Record{}, reads: map[string]bool{}, changed: map[string]bool{},
+		unclaims: map[claimKey]engine.ClaimRecord{}, reads: map[string]bool{}, changed: map[string]bool{},
 	}
 }
 
@@ -109,7 +109,7 @@ func (x *txModel) outcome() (errs []error) {
 }
 
 // refusals returns the errors for one of which a claim in a retained week cannot commit.
-func (x *txModel) refusals(k claimKey, rec engine.Record) (errs []error) {
+func (x *txModel) refusals(k claimKey, rec engine.ClaimRecord) (errs []error) {
 	if l, ok := x.finishes[k]; ok {
 		if !x.m.holds(l) || x.takesOver(k) {
 			errs = append(errs, engine.ErrLeaseLost)

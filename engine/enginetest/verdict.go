@@ -9,7 +9,7 @@ import (
 // expect returns the verdict of an event, and the claim of which it is a duplicate. own are the
 // claims of its transaction, nil for an at-most-once claim; a claim that is dead-lettered with the
 // generation reopen, if that is not nil, is open.
-func (m *model) expect(ev engine.Event, k claimKey, own map[claimKey]engine.Record, reopen *uint64) (r engine.Result, of claimKey) {
+func (m *model) expect(ev engine.Event, k claimKey, own map[claimKey]engine.ClaimRecord, reopen *uint64) (r engine.Result, of claimKey) {
 	if ev.Time.Sub(m.clock) > defaultAllowedSkew {
 		return engine.Result{Verdict: engine.TooNew}, k
 	}
@@ -44,7 +44,7 @@ func (m *model) expect(ev engine.Event, k claimKey, own map[claimKey]engine.Reco
 }
 
 // answer returns the result for a claim that exists and is not free.
-func (m *model) answer(ev engine.Event, rec engine.Record, own bool) engine.Result {
+func (m *model) answer(ev engine.Event, rec engine.ClaimRecord, own bool) engine.Result {
 	switch {
 	case m.mismatch(ev, rec):
 		return engine.Result{Verdict: engine.Mismatch, Record: rec}
@@ -55,7 +55,7 @@ func (m *model) answer(ev engine.Event, rec engine.Record, own bool) engine.Resu
 }
 
 // isNear reports whether this is the record of a claim in a week near that counts.
-func (m *model) isNear(ev engine.Event, k claimKey, rec engine.Record) bool {
+func (m *model) isNear(ev engine.Event, k claimKey, rec engine.ClaimRecord) bool {
 	return slices.ContainsFunc(m.near(ev, k), func(n claimKey) bool {
 		there, ok := m.told.claims[n]
 		return ok && there == rec && !m.free(ev, rec)
@@ -72,7 +72,7 @@ func (m *model) heldNear(near []claimKey, dropped bool) bool {
 
 // nearby returns the result for the first claim that counts in a near week: the transaction's own
 // before those of others.
-func (m *model) nearby(ev engine.Event, near []claimKey, own map[claimKey]engine.Record) (r engine.Result, of claimKey, found bool) {
+func (m *model) nearby(ev engine.Event, near []claimKey, own map[claimKey]engine.ClaimRecord) (r engine.Result, of claimKey, found bool) {
 	for _, n := range near {
 		if rec, ok := own[n]; ok {
 			return m.answer(ev, rec, true), n, true
@@ -88,7 +88,7 @@ func (m *model) nearby(ev engine.Event, near []claimKey, own map[claimKey]engine
 
 // replaces completes the record of a claim that is made in place of an earlier one, which was free
 // or is a dead letter that is replayed.
-func replaces(next *engine.Record, rec engine.Record, free bool) {
+func replaces(next *engine.ClaimRecord, rec engine.ClaimRecord, free bool) {
 	next.Generation = rec.Generation + 1
 	if !free {
 		next.FirstSeen, next.SentUnixMilli, next.Origin, next.Window, next.Fingerprint = rec.FirstSeen, rec.SentUnixMilli, rec.Origin, rec.Window, rec.Fingerprint

@@ -96,7 +96,7 @@ func (m *mover) move(runs *int) error {
 			}
 		}
 		return nil
-	}, engine.UpdateOptions{Retries: 1_000_000, DurableAtCommit: true, Lane: m.member})
+	}, engine.UpdateOptions{Retries: 1_000_000, AllowUnsyncedDuplicates: true, Lane: m.member})
 }
 
 func (m *mover) add(tx *engine.Tx, account int, amount int64) error {

@@ -155,7 +155,7 @@ var (
 
 	goldenKeys = map[string]string{"balance": "1250", "a\x00key": "\x00\xff", "empty": ""}
 
-	goldenOffsets = map[engine.Position]engine.Offset{
+	goldenOffsets = map[engine.OffsetKey]engine.Offset{
 		{Group: "g", Topic: "payments", Partition: 0}: {Next: 4711, LeaderEpoch: 3, TopicID: [16]byte{1, 2, 3, 15: 16}},
 		{Group: "g", Topic: "pushes", Partition: 12}:  {Next: 1 << 40},
 	}
@@ -273,7 +273,7 @@ func checkGoldenStore(t *testing.T, e *engine.Engine, source string, windowed bo
 	if windowed {
 		kept++
 		ev := goldenWindowed(t)
-		want := engine.Record{State: engine.Done, FirstSeen: goldenNow, Origin: ev.Origin, Window: ev.Window}
+		want := engine.ClaimRecord{State: engine.Done, FirstSeen: goldenNow, Origin: ev.Origin, Window: ev.Window}
 		if r, err := e.TryClaim(ctx, ev); err != nil || r.Verdict != engine.Duplicate || r.Record != want {
 			t.Errorf("the claim with a window: %+v, %v; want %+v", r, err, want)
 		}
@@ -333,7 +333,7 @@ func checkGoldenClaims(t *testing.T, e *engine.Engine) {
 		for _, scope := range goldenScopes {
 			for i := range goldenClaims {
 				ev := goldenEvent(t, scope, week, i)
-				want := engine.Result{Verdict: engine.Duplicate, Record: engine.Record{State: engine.Done, FirstSeen: goldenNow, Origin: ev.Origin}}
+				want := engine.Result{Verdict: engine.Duplicate, Record: engine.ClaimRecord{State: engine.Done, FirstSeen: goldenNow, Origin: ev.Origin}}
 				again := ev
 				again.Origin = engine.Origin{Topic: "replay", Offset: int64(i)}
 				switch {

@@ -26,8 +26,8 @@ var (
 )
 
 var (
-	anIssuer = Issuer{Group: "billing", Scope: "invoices", Store: aStore, Incarnation: 7, Secrets: Secrets{current: aSecret}, Topics: []string{"orders", "orders-again"}}
-	unsealed = Issuer{Group: "billing", Scope: "invoices", Store: aStore, Incarnation: 7}
+	anIssuer = Builder{Group: "billing", Scope: "invoices", Store: aStore, Incarnation: 7, Secrets: Secrets{current: aSecret}, Topics: []string{"orders", "orders-again"}}
+	unsealed = Builder{Group: "billing", Scope: "invoices", Store: aStore, Incarnation: 7}
 )
 
 // aRecord returns a record with a timestamp and these headers: name, value, name, value.
@@ -42,7 +42,7 @@ func aRecord(headers ...string) *kgo.Record {
 func identified(t *testing.T, r *kgo.Record) identify.Identity {
 	t.Helper()
 	var rules identify.Rules
-	id, err := rules.Of(r, aTopicID)
+	id, err := rules.Identify(r, aTopicID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,13 +328,13 @@ func TestReplayReopensWhatTheStoreSealed(t *testing.T) {
 	same := func(*kgo.Record) {}
 	corrected := func(r *kgo.Record) { r.Value = []byte("corrected") }
 	elsewhere := func(r *kgo.Record) { r.Topic = "orders-again" }
-	asIs := func(*Issuer) {}
+	asIs := func(*Builder) {}
 	id, position := aRecord("message_id", "7"), aRecord()
 	tests := []struct {
 		name   string
 		record *kgo.Record
 		change func(*kgo.Record)
-		issuer func(*Issuer)
+		issuer func(*Builder)
 		want   Refusal
 	}{
 		{"header", id, same, asIs, ""},
@@ -343,27 +343,27 @@ func TestReplayReopensWhatTheStoreSealed(t *testing.T) {
 		{"an id that was lost", id, without("message_id"), asIs, ""},
 		{"a binary id as text", aRecord("message_id", "\xff\xfe7"), set("message_id", "\uFFFD\uFFFD7"), asIs, ""},
 		{"a cut id", aRecord("message_id", "7\x008"), set("message_id", "7"), asIs, ""},
-		{"on a retry topic", id, elsewhere, func(i *Issuer) { i.Options.RetryTopics = []string{"orders-again"} }, ""},
-		{"a position on a retry topic", position, elsewhere, func(i *Issuer) { i.Options.RetryTopics = []string{"orders-again"} }, ""},
-		{"a restored store", id, same, func(i *Issuer) { i.Incarnation, i.Options.RestoredStore = 8, true }, ""},
-		{"a new secret", id, same, func(i *Issuer) { i.Secrets = i.Secrets.Rotated() }, ""},
+		{"on a retry topic", id, elsewhere, func(i *Builder) { i.Options.RetryTopics = []string{"orders-again"} }, ""},
+		{"a position on a retry topic", position, elsewhere, func(i *Builder) { i.Options.RetryTopics = []string{"orders-again"} }, ""},
+		{"a restored store", id, same, func(i *Builder) { i.Incarnation, i.Options.RestoredStore = 8, true }, ""},
+		{"a new secret", id, same, func(i *Builder) { i.Secrets = i.Secrets.Rotated() }, ""},
 		{"a letter without an event", id, func(r *kgo.Record) { without(dltEventID)(r); without(dltSeal)(r) }, asIs, ""},
-		{"another group", id, same, func(i *Issuer) { i.Group = "shipping" }, ""},
-		{"another scope", id, same, func(i *Issuer) { i.Scope = "parcels" }, ""},
+		{"another group", id, same, func(i *Builder) { i.Group = "shipping" }, ""},
+		{"another scope", id, same, func(i *Builder) { i.Scope = "parcels" }, ""},
 
 		{"on another topic", id, elsewhere, asIs, RefusedTopic},
 		{"a position on another topic", position, elsewhere, asIs, RefusedTopic},
-		{"of another route, on a retry topic", id, elsewhere, func(i *Issuer) {
+		{"of another route, on a retry topic", id, elsewhere, func(i *Builder) {
 			i.Topics, i.Options.RetryTopics = []string{"orders-again"}, []string{"orders-again"}
 		}, RefusedTopic},
 		{"another id", id, set("message_id", "8"), asIs, RefusedEvent},
 		{"another binary id", aRecord("message_id", "\xff"), set("message_id", "\xfe"), asIs, RefusedEvent},
 		{"an id in addition to a position", position, set("message_id", "8"), asIs, RefusedEvent},
-		{"another store", id, same, func(i *Issuer) { i.Store[0]++ }, RefusedStore},
-		{"a copy of the store", id, same, func(i *Issuer) { i.Incarnation++ }, RefusedStore},
-		{"a store that was restored from this one", id, same, func(i *Issuer) { i.Incarnation, i.Options.RestoredStore = 6, true }, RefusedStore},
-		{"two new secrets", id, same, func(i *Issuer) { i.Secrets = i.Secrets.Rotated().Rotated() }, RefusedSeal},
-		{"no secret", id, same, func(i *Issuer) { i.Secrets = Secrets{} }, RefusedSeal},
+		{"another store", id, same, func(i *Builder) { i.Store[0]++ }, RefusedStore},
+		{"a copy of the store", id, same, func(i *Builder) { i.Incarnation++ }, RefusedStore},
+		{"a store that was restored from this one", id, same, func(i *Builder) { i.Incarnation, i.Options.RestoredStore = 6, true }, RefusedStore},
+		{"two new secrets", id, same, func(i *Builder) { i.Secrets = i.Secrets.Rotated().Rotated() }, RefusedSeal},
+		{"no secret", id, same, func(i *Builder) { i.Secrets = Secrets{} }, RefusedSeal},
 		{"no seal", id, without(dltSeal), asIs, RefusedSeal},
 		{"a cut seal", id, set(dltSeal, "00"), asIs, RefusedSeal},
 		{"a made up seal", id, set(dltSeal, "d37651a37ff9ac01aa5c510909686395"), asIs, RefusedSeal},
@@ -372,7 +372,7 @@ func TestReplayReopensWhatTheStoreSealed(t *testing.T) {
 		{"a made up topic", id, set(dltTopic, "bills"), asIs, RefusedSeal},
 		{"a made up partition", id, set(dltPartition, "8"), asIs, RefusedSeal},
 		{"a made up offset", id, set(dltOffset, "90210"), asIs, RefusedSeal},
-		{"a made up incarnation", id, set(dltIncarnation, "8"), func(i *Issuer) { i.Incarnation = 8 }, RefusedSeal},
+		{"a made up incarnation", id, set(dltIncarnation, "8"), func(i *Builder) { i.Incarnation = 8 }, RefusedSeal},
 		{"a made up position", position, set(dltEventID, positionID(t, 4712)), asIs, RefusedSeal},
 		{"a made up time", position, set(dltEventTime, "2025-05-14T12:00:00.123Z"), asIs, RefusedSeal},
 		{"a made up fraction", position, set(dltEventTime, "2025-05-07T12:00:00.124Z"), asIs, RefusedSeal},
@@ -441,7 +441,7 @@ func TestLetterThatWasNeverClaimed(t *testing.T) {
 func TestReplayOfAPositionWithoutAnIDOfItsOwnReopens(t *testing.T) {
 	r := sentBack(aLetter(t, aRecord()).record(Neutral))
 	o := identify.Rules{NoPosition: true}
-	own, err := o.Of(r, aTopicID)
+	own, err := o.Identify(r, aTopicID)
 	if !errors.Is(err, identify.ErrNoID) {
 		t.Fatal(err)
 	}
@@ -462,7 +462,7 @@ func TestSealsOfDifferentClaimsDiffer(t *testing.T) {
 	}
 	base.Origin.Topic = "orders"
 	p := Replay{Sealed: base, seal: base.seal(nil)}
-	open := Issuer{Group: "a", Scope: "bc"}
+	open := Builder{Group: "a", Scope: "bc"}
 	if why := open.refuses(&p, aRecord(), base.Event); why != RefusedSeal {
 		t.Errorf("a seal made without a secret is refused with %q", why)
 	}
@@ -479,7 +479,7 @@ func TestRecordThatIsNoReplayCostsNothing(t *testing.T) {
 func FuzzReplay(f *testing.F) {
 	add := func(r *kgo.Record) {
 		var o identify.Rules
-		id, err := o.Of(r, aTopicID)
+		id, err := o.Identify(r, aTopicID)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -501,8 +501,8 @@ func FuzzReplay(f *testing.F) {
 		if !ok {
 			return
 		}
-		issuer := func(secret []byte) *Issuer {
-			return &Issuer{Group: p.Sealed.Group, Scope: p.Sealed.Scope, Store: p.Sealed.Store, Incarnation: p.Sealed.Incarnation, Secrets: Secrets{current: secret}}
+		issuer := func(secret []byte) *Builder {
+			return &Builder{Group: p.Sealed.Group, Scope: p.Sealed.Scope, Store: p.Sealed.Store, Incarnation: p.Sealed.Incarnation, Secrets: Secrets{current: secret}}
 		}
 		r.Topic = p.Sealed.Origin.Topic
 		if why := issuer([]byte("another secret than that of the seal")).refuses(&p, r, identify.Identity{}); why != RefusedSeal {

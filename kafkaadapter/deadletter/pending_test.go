@@ -77,7 +77,7 @@ func TestEveryLetterIsReadAgain(t *testing.T) {
 			if text := rapid.String().Draw(t, "error"); text != "" {
 				f.Err = errors.New(text)
 			}
-			i := Issuer{
+			i := Builder{
 				Group: rapid.String().Draw(t, "group"), Scope: rapid.String().Draw(t, "scope"), Incarnation: rapid.Uint64().Draw(t, "incarnation"),
 				Secrets: Secrets{current: rapid.SampledFrom([][]byte{nil, aSecret}).Draw(t, "secret")},
 			}

@@ -18,7 +18,7 @@ import (
 // claimed record becomes a dead letter, which judge returns.
 func judge(t *testing.T, eng *engine.Engine, o identify.Rules, r *kgo.Record, bury bool) (verdict engine.Verdict, reopened bool, dead *kgo.Record) {
 	t.Helper()
-	own, err := o.Of(r, aTopicID)
+	own, err := o.Identify(r, aTopicID)
 	if err != nil && !errors.Is(err, identify.ErrNoID) {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func judge(t *testing.T, eng *engine.Engine, o identify.Rules, r *kgo.Record, bu
 		var res engine.Result
 		var err error
 		if from != nil {
-			res, err = tx.TryReclaim(ev, from.Sealed.Generation)
+			res, err = tx.TryReopen(ev, from.Sealed.Generation)
 		} else {
 			res, err = tx.TryClaim(ev)
 		}

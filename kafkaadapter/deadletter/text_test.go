@@ -32,7 +32,7 @@ func TestReplayIsKnownByWhatTextToolsLeaveOfItsID(t *testing.T) {
 	} {
 		for _, rules := range []identify.Rules{{}, {PerTopic: true}} {
 			r := aRecord(headers...)
-			event, err := rules.Of(r, aTopicID)
+			event, err := rules.Identify(r, aTopicID)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -43,7 +43,7 @@ func TestReplayIsKnownByWhatTextToolsLeaveOfItsID(t *testing.T) {
 				for i, h := range again.Headers {
 					again.Headers[i] = kgo.RecordHeader{Key: h.Key, Value: text(h.Value)}
 				}
-				own, err := rules.Of(again, aTopicID)
+				own, err := rules.Identify(again, aTopicID)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -55,7 +55,7 @@ func TestReplayIsKnownByWhatTextToolsLeaveOfItsID(t *testing.T) {
 					stranger.Headers = append(stranger.Headers, slices.DeleteFunc(slices.Clone(again.Headers), func(h kgo.RecordHeader) bool {
 						return !strings.HasPrefix(h.Key, HeaderPrefix)
 					})...)
-					own, err := rules.Of(stranger, aTopicID)
+					own, err := rules.Identify(stranger, aTopicID)
 					if err != nil {
 						t.Fatal(err)
 					}

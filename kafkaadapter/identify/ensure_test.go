@@ -15,7 +15,7 @@ func TestARecordGetsAnIDOnceForEachLogicalSend(t *testing.T) {
 	r := aRecord("type", "prize")
 	r.Timestamp = time.Now()
 	EnsureID(r)
-	first, err := (&Rules{}).Of(r, [16]byte{1})
+	first, err := (&Rules{}).Identify(r, [16]byte{1})
 	if err != nil || first.IDRule != IDHeader {
 		t.Fatalf("%+v, %v", first, err)
 	}
@@ -24,7 +24,7 @@ func TestARecordGetsAnIDOnceForEachLogicalSend(t *testing.T) {
 	}
 	r.Partition, r.Offset, r.Timestamp = 7, 8, r.Timestamp.Add(8*24*time.Hour) // the copy that a retry writes
 	EnsureID(r)
-	again, err := (&Rules{}).Of(r, [16]byte{1})
+	again, err := (&Rules{}).Identify(r, [16]byte{1})
 	if err != nil || !bytes.Equal(again.ID, first.ID) || len(r.Headers) != 2 {
 		t.Errorf("a retry has the id %q, want %q: %v", again.ID, first.ID, err)
 	}
@@ -59,7 +59,7 @@ func TestAnIDOfTheProducerIsKept(t *testing.T) {
 
 func TestTheCorrelationHeaderIsTheFirstOfTheDefaults(t *testing.T) {
 	r := aRecord("ce_specversion", "1.0", "ce_source", "/s", "ce_id", "c", "ce_type", "t", "message_id", "m", correlation.Header, "7")
-	if id, err := (&Rules{}).Of(r, [16]byte{1}); err != nil || string(id.ID) != "7" {
+	if id, err := (&Rules{}).Identify(r, [16]byte{1}); err != nil || string(id.ID) != "7" {
 		t.Errorf("the id is %q, %v", id.ID, err)
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/untrusted"
 )
 
-// Errors of Rules.Of. Each is about one record and recurs on every delivery of it, except
+// Errors of Rules.Identify. Each is about one record and recurs on every delivery of it, except
 // ErrNoTopicID.
 var (
 	// ErrNoID means that the record has no id and that Rules.NoPosition forbids the use of its
@@ -80,9 +80,9 @@ type finding struct {
 	text []byte    // of a CloudEvents payload, not parsed yet; nil if there is none
 }
 
-// Of returns the identity of the event in r; topicID is the id of r's topic. The errors wrap one of
+// Identify returns the identity of the event in r; topicID is the id of r's topic. The errors wrap one of
 // the variables above. With ErrNoTime, the rest of the identity is valid.
-func (o *Rules) Of(r *kgo.Record, topicID [16]byte) (Identity, error) {
+func (o *Rules) Identify(r *kgo.Record, topicID [16]byte) (Identity, error) {
 	var f finding
 	if err := o.find(r, &f); err != nil {
 		return Identity{}, err

@@ -41,7 +41,7 @@ func withValue(r *kgo.Record, value string) *kgo.Record {
 
 func identified(t *testing.T, o Rules, r *kgo.Record) Identity {
 	t.Helper()
-	id, err := o.Of(r, aTopicID)
+	id, err := o.Identify(r, aTopicID)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
@@ -199,7 +199,7 @@ func TestRecordsThatCannotBeIdentified(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			id, err := tt.o.Of(tt.r, aTopicID)
+			id, err := tt.o.Identify(tt.r, aTopicID)
 			if !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("%+v, %v; want %v with %q", id, err, tt.want, tt.says)
 			}
@@ -209,10 +209,10 @@ func TestRecordsThatCannotBeIdentified(t *testing.T) {
 
 func TestPositionNeedsTheTopicsID(t *testing.T) {
 	var o Rules
-	if id, err := o.Of(aRecord(), [16]byte{}); !errors.Is(err, ErrNoTopicID) {
+	if id, err := o.Identify(aRecord(), [16]byte{}); !errors.Is(err, ErrNoTopicID) {
 		t.Errorf("%x, %v; want ErrNoTopicID", id.ID, err)
 	}
-	if _, err := o.Of(aRecord("message_id", "7"), [16]byte{}); err != nil {
+	if _, err := o.Identify(aRecord("message_id", "7"), [16]byte{}); err != nil {
 		t.Errorf("an id of its own: %v", err)
 	}
 }
@@ -220,8 +220,8 @@ func TestPositionNeedsTheTopicsID(t *testing.T) {
 // A position under another topic id distinguishes a topic from its successor of the same name.
 func TestRecreatedTopicHasOtherPositions(t *testing.T) {
 	var o Rules
-	before, _ := o.Of(aRecord(), aTopicID)
-	after, _ := o.Of(aRecord(), [16]byte{1})
+	before, _ := o.Identify(aRecord(), aTopicID)
+	after, _ := o.Identify(aRecord(), [16]byte{1})
 	if bytes.Equal(before.ID, after.ID) {
 		t.Errorf("%x is the position in both", before.ID)
 	}
@@ -415,7 +415,7 @@ func TestRulesHaveNamesOfTheirOwn(t *testing.T) {
 func TestPlainIDIsNotCopied(t *testing.T) {
 	var o Rules
 	r := aRecord("trace", "x", "message_id", "0196a000-0000-7abc-8def-000000000000")
-	if n := testing.AllocsPerRun(100, func() { _, _ = o.Of(r, aTopicID) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { _, _ = o.Identify(r, aTopicID) }); n != 0 {
 		t.Errorf("%v allocations for an id from a header", n)
 	}
 	for name, r := range map[string]*kgo.Record{
@@ -423,7 +423,7 @@ func TestPlainIDIsNotCopied(t *testing.T) {
 		"position":    aRecord(),
 		"mark":        aRecord("message_id", "\x007"),
 	} {
-		if n := testing.AllocsPerRun(100, func() { _, _ = o.Of(r, aTopicID) }); n != 1 {
+		if n := testing.AllocsPerRun(100, func() { _, _ = o.Identify(r, aTopicID) }); n != 1 {
 			t.Errorf("%s: %v allocations, want 1", name, n)
 		}
 	}
@@ -499,14 +499,14 @@ func FuzzIdentify(f *testing.F) {
 		r := aRecord(k1, v1, k2, v2, k3, v3)
 		r.Value, r.Timestamp = payload, time.UnixMilli(millis)
 		for _, o := range []Rules{{}, {PerTopic: true, NoPosition: true, IDHeaders: []string{k1, CloudEventsID}, TimeHeaders: []string{k2, CloudEventsTime}}} {
-			id, err := o.Of(r, aTopicID)
+			id, err := o.Identify(r, aTopicID)
 			if err != nil {
 				if !errors.Is(err, ErrNoID) && !errors.Is(err, ErrNoTime) && !errors.Is(err, ErrBadPayload) {
 					t.Fatalf("not one of the stated errors: %v", err)
 				}
 				continue
 			}
-			if again, err := o.Of(r, aTopicID); err != nil || !bytes.Equal(again.ID, id.ID) || again.Time != id.Time {
+			if again, err := o.Identify(r, aTopicID); err != nil || !bytes.Equal(again.ID, id.ID) || again.Time != id.Time {
 				t.Fatalf("%+v, then %+v, %v", id, again, err)
 			}
 			if len(id.ID) == 0 || !inYears(id.Time) || id.IDRule == 0 || id.TimeRule == 0 {
@@ -537,7 +537,7 @@ func BenchmarkIdentify(b *testing.B) {
 			var o Rules
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := o.Of(bb.r, aTopicID); err != nil {
+				if _, err := o.Identify(bb.r, aTopicID); err != nil {
 					b.Fatal(err)
 				}
 			}

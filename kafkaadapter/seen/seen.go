@@ -172,7 +172,7 @@ func (f *Filter) Claim(ctx context.Context, fetches kgo.Fetches) ([]Claim, error
 
 // identify returns the event of a record, without an id after an error. With a window it has no time.
 func (f *Filter) identify(r *kgo.Record, topicID [16]byte) (engine.Event, error) {
-	id, err := f.opt.Identify.Of(r, topicID)
+	id, err := f.opt.Identify.Identify(r, topicID)
 	switch {
 	case f.opt.Window > 0 && (err == nil || errors.Is(err, identify.ErrNoTime)):
 		id.Time, id.ApproximateTime = time.Time{}, false
@@ -199,7 +199,7 @@ func (f *Filter) Unseen(ctx context.Context, fetches kgo.Fetches) ([]*kgo.Record
 	for i := range claims {
 		c := &claims[i]
 		switch {
-		case c.Result.First():
+		case c.Result.IsClaimed():
 			fresh = append(fresh, c.Record)
 		case f.opt.Reject != nil && c.rejected():
 			rejected = append(rejected, *c)
@@ -228,7 +228,7 @@ func (f *Filter) Release(ctx context.Context, claims []Claim) error {
 		n := min(len(claims), releaseTogether)
 		err := f.eng.Update(ctx, func(tx *engine.Tx) error {
 			for i := range claims[:n] {
-				if !claims[i].Result.First() {
+				if !claims[i].Result.IsClaimed() {
 					continue
 				}
 				if err := tx.Unclaim(claims[i].event, claims[i].Result.Record); err != nil && !errors.Is(err, engine.ErrNotClaimed) {

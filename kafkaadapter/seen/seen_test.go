@@ -109,7 +109,7 @@ func TestClaimReturnsAResultForEachRecord(t *testing.T) {
 	if err != nil || len(claims) != 3 {
 		t.Fatal(claims, err)
 	}
-	if c := claims[0]; !c.Result.First() || c.Err() != nil {
+	if c := claims[0]; !c.Result.IsClaimed() || c.Err() != nil {
 		t.Errorf("%+v", c.Result)
 	}
 	if c := claims[1]; c.Result.Verdict != engine.Failed || !errors.Is(c.Err(), identify.ErrNoID) || !strings.Contains(c.Err().Error(), "alerts/0@1") {
@@ -184,7 +184,7 @@ func TestAnErrorReleasesTheOtherClaims(t *testing.T) {
 	fetches := fetch("a", "held", "b")
 	err := eng.Update(ctx, func(tx *engine.Tx) error {
 		res, err := tx.TryClaim(engine.Event{Scope: "alerts", ID: []byte("held"), Time: time.Now(), Origin: engine.Origin{Topic: "t"}})
-		if !res.First() || err != nil {
+		if !res.IsClaimed() || err != nil {
 			t.Errorf("%v, %v", res, err)
 		}
 		if records, err := f.Unseen(ctx, fetches); err == nil || len(records) > 0 || !strings.Contains(err.Error(), "in_flight") {

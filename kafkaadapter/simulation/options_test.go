@@ -34,7 +34,7 @@ func (b *member) options() kafkaadapter.Options {
 		}
 	}
 	if w.of > 0 {
-		o.Membership.InstanceID, o.Membership.Pinned = "", kafkaadapter.Pinned{Ordinal: w.ordinal, Of: w.of}
+		o.Membership.InstanceID, o.Membership.Pinned = "", kafkaadapter.Pinned{Index: w.ordinal, Count: w.of}
 	}
 	r := &o.Routes[0]
 	if w.atMostOnce {

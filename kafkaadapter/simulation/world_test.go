@@ -320,8 +320,8 @@ func (w *world) ends() (ends [partitions]int64) {
 	return ends
 }
 
-func (w *world) position(p int) engine.Position {
-	return engine.Position{Group: group, Topic: topic, Partition: w.global(p)}
+func (w *world) position(p int) engine.OffsetKey {
+	return engine.OffsetKey{Group: group, Topic: topic, Partition: w.global(p)}
 }
 
 // letters counts the dead letters of each event at the broker.

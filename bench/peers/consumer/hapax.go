@@ -130,7 +130,7 @@ func (h *hapax) watch(ctx context.Context, stop context.CancelCauseFunc, progres
 	for range tick.C {
 		var done, end int64
 		for p := range h.order.Ends {
-			o, _, err := h.eng.Admin().Offset(ctx, engine.Position{Group: h.order.Group, Topic: h.order.Topic, Partition: int32(p)})
+			o, _, err := h.eng.Admin().Offset(ctx, engine.OffsetKey{Group: h.order.Group, Topic: h.order.Topic, Partition: int32(p)})
 			if err != nil {
 				stop(err)
 				return 0

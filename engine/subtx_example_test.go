@@ -14,7 +14,7 @@ import (
 )
 
 // The events of one batch are handled in parallel, and joined in their order.
-func ExampleTx_Part() {
+func ExampleTx_SubTx() {
 	e, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{Clock: func() time.Time { return noon }})
 	if err != nil {
 		log.Fatal(err)
@@ -34,10 +34,10 @@ func ExampleTx_Part() {
 	}
 
 	err = e.Update(context.Background(), func(tx *engine.Tx) error {
-		parts, errs := make([]*engine.Part, len(batch)), make([]error, len(batch))
+		parts, errs := make([]*engine.SubTx, len(batch)), make([]error, len(batch))
 		var wg sync.WaitGroup
 		for i := range batch {
-			if parts[i], err = tx.Part(); err != nil {
+			if parts[i], err = tx.SubTx(); err != nil {
 				return err
 			}
 			wg.Go(func() { errs[i] = handle(parts[i].Tx(), batch[i]) })
@@ -47,7 +47,7 @@ func ExampleTx_Part() {
 			err := end(parts[i], errs[i])
 			// it is the next one in order, so one more run is enough
 			if errors.Is(err, engine.ErrPartOutdated) {
-				if parts[i], err = tx.Part(); err != nil {
+				if parts[i], err = tx.SubTx(); err != nil {
 					return err
 				}
 				errs[i] = handle(parts[i].Tx(), id)
@@ -70,7 +70,7 @@ func ExampleTx_Part() {
 }
 
 // end joins a part, or discards it if its handler failed.
-func end(p *engine.Part, failed error) error {
+func end(p *engine.SubTx, failed error) error {
 	if failed != nil {
 		return p.Discard()
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// screen has the data about claims that needs no store: a filter for each week and the counts of
+// filters has the data about claims that needs no store: a filter for each week and the counts of
 // each bucket. Only the committer changes it; any goroutine may read the filters.
-type screen struct {
+type filters struct {
 	filters atomic.Pointer[map[weekbucket.Week]*bloom.Filter] // replaced, never changed
 	making  sync.Mutex                                        // held to replace filters and to let them grow; no I/O under it
 	sizes   map[weekbucket.Week]uint64                        // claims that weeks are known to have before a rebuild
@@ -61,8 +61,8 @@ type count struct {
 // some reports whether there are claims, or during a rebuild more than when the scan began.
 func (c *count) some() bool { return int64(c.claims) > 0 }
 
-func newScreen(o Options) *screen {
-	s := &screen{counts: make(map[bucketRef]*count), budget: filterBudget(o.MaxFilterBytes), expected: o.ExpectedPerWeek}
+func newScreen(o Options) *filters {
+	s := &filters{counts: make(map[bucketRef]*count), budget: filterBudget(o.MaxFilterBytes), expected: o.ExpectedPerWeek}
 	s.filters.Store(&map[weekbucket.Week]*bloom.Filter{})
 	s.stored.Store(&weekSet{})
 	s.reserved.Store(&weekSet{})
@@ -71,7 +71,7 @@ func newScreen(o Options) *screen {
 }
 
 // incomplete returns why counts are incomplete, nil if they are complete.
-func (s *screen) incomplete() error {
+func (s *filters) incomplete() error {
 	damage := s.damage.Load()
 	switch {
 	case s.trusted.Load():
@@ -83,7 +83,7 @@ func (s *screen) incomplete() error {
 }
 
 // certainlyNew reports that no claim with this hash was ever put, without I/O.
-func (s *screen) certainlyNew(week weekbucket.Week, hash uint64) bool {
+func (s *filters) certainlyNew(week weekbucket.Week, hash uint64) bool {
 	if !s.trusted.Load() {
 		return false
 	}
@@ -101,14 +101,14 @@ type filterView struct {
 
 // view reads trusted first: a rebuild makes the filters complete before it sets trusted, so that a
 // trusted view is complete.
-func (s *screen) view() filterView {
+func (s *filters) view() filterView {
 	v := filterView{trusted: s.trusted.Load()}
 	v.filters = *s.filters.Load()
 	v.filter = v.filters[v.week]
 	return v
 }
 
-// certainlyNew is screen.certainlyNew at the time of the view.
+// certainlyNew is filters.certainlyNew at the time of the view.
 func (v *filterView) certainlyNew(p *place) bool {
 	if v.week != p.week {
 		v.week, v.filter = p.week, v.filters[p.week]
@@ -125,7 +125,7 @@ const (
 
 // weeksBefore returns weeks before the given one that may have claims, in order. They are the same
 // whether the filters are complete or not.
-func (s *screen) weeksBefore(week weekbucket.Week) (before []weekbucket.Week) {
+func (s *filters) weeksBefore(week weekbucket.Week) (before []weekbucket.Week) {
 	near := max(week, nearWeeks) - nearWeeks
 	trusted := s.trusted.Load()
 	reserved := *s.reserved.Load() // before filters: a week with a reserved claim gets one when that commits
@@ -157,16 +157,16 @@ func (s *screen) weeksBefore(week weekbucket.Week) (before []weekbucket.Week) {
 
 // prefetch makes the filters ready for look-ups of n places, and for add: their cache misses
 // overlap.
-func (s *screen) prefetch(n int, at func(i int) *place) {
+func (s *filters) prefetch(n int, at func(i int) *place) {
 	s.prefetchWith(false, n, at)
 }
 
 // prefetchNew is prefetch for addNew.
-func (s *screen) prefetchNew(n int, at func(i int) *place) {
+func (s *filters) prefetchNew(n int, at func(i int) *place) {
 	s.prefetchWith(true, n, at)
 }
 
-func (s *screen) prefetchWith(asNew bool, n int, at func(i int) *place) {
+func (s *filters) prefetchWith(asNew bool, n int, at func(i int) *place) {
 	filters := *s.filters.Load()
 	var hashes [64]uint64
 	for i := 0; i < n; {
@@ -187,17 +187,17 @@ func (s *screen) prefetchWith(asNew bool, n int, at func(i int) *place) {
 
 // add sets the bits for a claim that is about to be put, and reports whether it is certainly new.
 // The bits are set before the batch is applied, so that a later look-up does not miss it.
-func (s *screen) add(week weekbucket.Week, hash uint64) (certainlyNew bool) {
+func (s *filters) add(week weekbucket.Week, hash uint64) (certainlyNew bool) {
 	return s.recentFilter(week).Add(hash) && s.trusted.Load()
 }
 
 // addNew is add for a claim that is known to be new.
-func (s *screen) addNew(week weekbucket.Week, hash uint64) {
+func (s *filters) addNew(week weekbucket.Week, hash uint64) {
 	s.recentFilter(week).AddNew(hash)
 }
 
 // recentFilter is filter for the committer.
-func (s *screen) recentFilter(week weekbucket.Week) *bloom.Filter {
+func (s *filters) recentFilter(week weekbucket.Week) *bloom.Filter {
 	filters, r := s.filters.Load(), &s.recent
 	if r.filters != filters || r.week != week {
 		f := (*filters)[week]
@@ -210,13 +210,13 @@ func (s *screen) recentFilter(week weekbucket.Week) *bloom.Filter {
 }
 
 // put and remove keep the counts of claims that are in the batch.
-func (s *screen) put(ref bucketRef, hash uint64) { s.merge(ref, count{1, hash}) }
+func (s *filters) put(ref bucketRef, hash uint64) { s.merge(ref, count{1, hash}) }
 
-func (s *screen) remove(ref bucketRef, hash uint64) { s.merge(ref, count{^uint64(0), hash}) }
+func (s *filters) remove(ref bucketRef, hash uint64) { s.merge(ref, count{^uint64(0), hash}) }
 
 // merge adds to the count of a bucket; the number of claims wraps around, so that adding 2^64-1
 // subtracts one.
-func (s *screen) merge(ref bucketRef, by count) {
+func (s *filters) merge(ref bucketRef, by count) {
 	c := s.last
 	if c == nil || s.lastRef != ref {
 		if c = s.counts[ref]; c == nil {
@@ -232,7 +232,7 @@ func (s *screen) merge(ref bucketRef, by count) {
 
 // dropBefore removes all weeks before oldest, and the counts of buckets in weeks that their scope
 // does not retain. The bits of those buckets remain in the filter of a retained week.
-func (s *screen) dropBefore(oldest weekbucket.Week, of func(bucketRef) weekbucket.Week) {
+func (s *filters) dropBefore(oldest weekbucket.Week, of func(bucketRef) weekbucket.Week) {
 	s.making.Lock()
 	defer s.making.Unlock()
 	filters := maps.Clone(*s.filters.Load())
@@ -249,7 +249,7 @@ func (s *screen) dropBefore(oldest weekbucket.Week, of func(bucketRef) weekbucke
 }
 
 // forget removes the count of a bucket.
-func (s *screen) forget(ref bucketRef) {
+func (s *filters) forget(ref bucketRef) {
 	if c := s.counts[ref]; c != nil {
 		s.claims -= c.claims
 		s.last = nil
@@ -258,7 +258,7 @@ func (s *screen) forget(ref bucketRef) {
 }
 
 // copyCounts returns the current counts.
-func (s *screen) copyCounts() map[bucketRef]count {
+func (s *filters) copyCounts() map[bucketRef]count {
 	counts := make(map[bucketRef]count, len(s.counts))
 	for ref, c := range s.counts {
 		if *c != (count{}) {
@@ -268,8 +268,8 @@ func (s *screen) copyCounts() map[bucketRef]count {
 	return counts
 }
 
-// reset removes everything. It is used while the screen is not trusted.
-func (s *screen) reset() {
+// reset removes everything. It is used while the filters are not trusted.
+func (s *filters) reset() {
 	s.making.Lock()
 	defer s.making.Unlock()
 	weeks := maps.Clone(*s.stored.Load())

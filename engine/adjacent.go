@@ -38,10 +38,10 @@ func (f *finder) addNear(r *claimSet, c *candidate, ev *Event) {
 	c.nearAt, c.arrives = len(r.near), ev.arrives()
 	if c.arrives {
 		if r.nearVersion == 0 {
-			r.nearVersion = f.screen.weeksVersion.Load() // before the weeks
+			r.nearVersion = f.filters.weeksVersion.Load() // before the weeks
 		}
-		oldest := f.kept.oldestOf(ev.Scope)
-		for _, week := range f.screen.weeksBefore(c.place.week) {
+		oldest := f.retained.oldestOf(ev.Scope)
+		for _, week := range f.filters.weeksBefore(c.place.week) {
 			if week >= oldest {
 				f.addPlace(r, ev, week)
 			}
@@ -57,7 +57,7 @@ func (f *finder) addNear(r *claimSet, c *candidate, ev *Event) {
 
 // renewNear gives a candidate its adjacent places again if weeks may have been added since.
 func (f *finder) renewNear(r *claimSet, c *candidate) error {
-	if !c.arrives || r.nearVersion == f.screen.weeksVersion.Load() {
+	if !c.arrives || r.nearVersion == f.filters.weeksVersion.Load() {
 		return nil
 	}
 	_, id, err := storage.ParseKey(r.key(&c.place))
@@ -77,15 +77,15 @@ func (f *finder) addPlace(r *claimSet, ev *Event, week weekbucket.Week) {
 }
 
 // knownNear looks for the claim on an event in its adjacent places, as known does.
-func (f *finder) knownNear(r *claimSet, c *candidate) (rec Record, at place, found bool, err error) {
+func (f *finder) knownNear(r *claimSet, c *candidate) (rec ClaimRecord, at place, found bool, err error) {
 	for i := c.nearAt; i < c.nearEnd; i++ {
 		at = r.near[i]
-		if at.week < f.kept.oldestOf(c.scope) {
+		if at.week < f.retained.oldestOf(c.scope) {
 			continue // a dropped week has no known claims
 		}
 		if rec, found, err = f.known(r, &at); err != nil || found && !c.takes(&rec) && !f.core.left.has(r.key(&at)) {
 			return rec, at, found, err
 		}
 	}
-	return Record{}, place{}, false, nil
+	return ClaimRecord{}, place{}, false, nil
 }

@@ -109,7 +109,7 @@ func (r *partRun) do(tx *engine.Tx, op partOp) error {
 	case "claim", "approximate", "reclaim":
 		claim := tx.TryClaim
 		if op.kind == "reclaim" {
-			claim = func(ev engine.Event) (engine.Result, error) { return tx.TryReclaim(ev, 0) }
+			claim = func(ev engine.Event) (engine.Result, error) { return tx.TryReopen(ev, 0) }
 		}
 		res, err := claim(partEvent(op))
 		if res.Verdict == engine.Claimed {
@@ -172,7 +172,7 @@ func oneAfterTheOther(tx *engine.Tx, records []partRecord) ([]*partRun, error) {
 
 // A turnOf is a record that runs in a part.
 type turnOf struct {
-	part *engine.Part
+	part *engine.SubTx
 	rec  partRecord
 	run  *partRun
 	step int
@@ -191,7 +191,7 @@ func (w *turnOf) finish(tx *engine.Tx) error {
 	if !errors.Is(err, engine.ErrPartOutdated) {
 		return errors.Join(err, w.err)
 	}
-	if w.part, err = tx.Part(); err != nil {
+	if w.part, err = tx.SubTx(); err != nil {
 		return err
 	}
 	w.run = &partRun{}
@@ -207,7 +207,7 @@ func interleaved(rnd *rand.Rand, width int, again *int) func(tx *engine.Tx, reco
 		var open []*turnOf
 		for len(runs) < len(records) {
 			if next := len(runs) + len(open); len(open) < width && next < len(records) && rnd.IntN(3) > 0 {
-				part, err := tx.Part()
+				part, err := tx.SubTx()
 				if err != nil {
 					return nil, err
 				}
@@ -249,7 +249,7 @@ func sideBySide(width int) func(tx *engine.Tx, records []partRecord) ([]*partRun
 			turns := make([]*turnOf, len(now))
 			var wg sync.WaitGroup
 			for i, rec := range now {
-				part, err := tx.Part()
+				part, err := tx.SubTx()
 				if err != nil {
 					return nil, err
 				}
@@ -282,7 +282,7 @@ func sideBySide(width int) func(tx *engine.Tx, records []partRecord) ([]*partRun
 type partsResult struct {
 	logs     [][]string
 	keys     map[string]string
-	claims   map[string]engine.Record
+	claims   map[string]engine.ClaimRecord
 	verdicts map[engine.Verdict]uint64
 }
 
@@ -313,7 +313,7 @@ func runRecords(t *testing.T, records []partRecord, run func(tx *engine.Tx, reco
 	for _, r := range runs {
 		res.logs = append(res.logs, r.log)
 	}
-	res.keys, res.claims = map[string]string{}, map[string]engine.Record{}
+	res.keys, res.claims = map[string]string{}, map[string]engine.ClaimRecord{}
 	update(t, e, func(tx *engine.Tx) {
 		for kv, err := range tx.Scan(engine.Range{}) {
 			if err != nil {
@@ -374,9 +374,9 @@ func TestPartsInGoroutinesHaveTheResultOfRecordsOneAfterTheOther(t *testing.T) {
 	})
 }
 
-func begin(t testing.TB, tx *engine.Tx) *engine.Part {
+func begin(t testing.TB, tx *engine.Tx) *engine.SubTx {
 	t.Helper()
-	p, err := tx.Part()
+	p, err := tx.SubTx()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,7 +395,7 @@ func TestPartsShareAClaimUntilOneIsJoined(t *testing.T) {
 	ev := event("a")
 	update(t, e, func(tx *engine.Tx) {
 		first, second, third := begin(t, tx), begin(t, tx), begin(t, tx)
-		for _, p := range []*engine.Part{first, second, third} {
+		for _, p := range []*engine.SubTx{first, second, third} {
 			wantTx(t, p.Tx(), ev, engine.Claimed)
 			wantTx(t, p.Tx(), ev, engine.Duplicate)
 		}
@@ -512,8 +512,8 @@ func TestRollbackUndoesJoinedPartsAndOutdatesThoseBegunAfter(t *testing.T) {
 
 func TestPartThatHasEndedTouchesNothing(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
-	var left *engine.Part
-	check := func(p *engine.Part) {
+	var left *engine.SubTx
+	check := func(p *engine.SubTx) {
 		t.Helper()
 		_, err := p.Tx().TryClaim(event("late"))
 		wantErr(t, err, engine.ErrNoTransaction)
@@ -523,7 +523,7 @@ func TestPartThatHasEndedTouchesNothing(t *testing.T) {
 	}
 	update(t, e, func(tx *engine.Tx) {
 		joined, discarded := begin(t, tx), begin(t, tx)
-		if _, err := joined.Tx().Part(); err == nil {
+		if _, err := joined.Tx().SubTx(); err == nil {
 			t.Error("a part has a part")
 		}
 		wantErr(t, errors.Join(joined.Join(), discarded.Discard()), nil)
@@ -586,7 +586,7 @@ func TestPartThatDoesNotFitIsNotJoined(t *testing.T) {
 }
 
 func TestReadsOfAPartAreValidatedWithTheTransaction(t *testing.T) {
-	for name, end := range map[string]func(p *engine.Part) error{"joined": (*engine.Part).Join, "discarded": (*engine.Part).Discard} {
+	for name, end := range map[string]func(p *engine.SubTx) error{"joined": (*engine.SubTx).Join, "discarded": (*engine.SubTx).Discard} {
 		t.Run(name, func(t *testing.T) {
 			e, _ := openMem(t, engine.Options{})
 			err := e.Update(ctx, func(tx *engine.Tx) error {
@@ -635,7 +635,7 @@ func TestStoreThatPanicsInAPartLeavesNothingReserved(t *testing.T) {
 		m.Before(storetest.OpClaim, func(int) error { panic(errBoom) })
 		func() {
 			defer func() { _ = recover() }()
-			_, _ = part.Tx().TryReclaim(event("a"), 0)
+			_, _ = part.Tx().TryReopen(event("a"), 0)
 		}()
 		m.Before(storetest.OpClaim, nil)
 		wantErr(t, part.Discard(), nil)
@@ -654,7 +654,7 @@ func TestPartNeverSeesAMixtureOfStates(t *testing.T) {
 			return err
 		},
 		"claim":   func(tx *engine.Tx) error { _, err := tx.TryClaim(event("a")); return err },
-		"reclaim": func(tx *engine.Tx) error { _, err := tx.TryReclaim(event("a"), 0); return err },
+		"reclaim": func(tx *engine.Tx) error { _, err := tx.TryReopen(event("a"), 0); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, _ := openMem(t, engine.Options{})
@@ -672,14 +672,14 @@ func TestPartNeverSeesAMixtureOfStates(t *testing.T) {
 	}
 }
 
-type txSummaries struct{ ended [][]engine.Judged }
+type txSummaries struct{ ended [][]engine.VerdictCounts }
 
 func (*txSummaries) Claiming(context.Context, []engine.Event) func([]engine.Result) { return nil }
 
 func (*txSummaries) Synced(time.Duration, int) {}
 
 func (o *txSummaries) Updating(context.Context) engine.TxObserver {
-	return engine.TxObserver{Ended: func(judged []engine.Judged, _ bool, _ error) {
+	return engine.TxObserver{Ended: func(judged []engine.VerdictCounts, _ bool, _ error) {
 		o.ended = append(o.ended, slices.Clone(judged))
 	}}
 }
@@ -707,9 +707,9 @@ func TestVerdictsOfDiscardedPartsCountAsUndone(t *testing.T) {
 // Verdicts of parts that are open when the transaction ends, or that end after it was lost, are
 // attempts like all others.
 func TestVerdictsOfAbandonedPartsCountAsUndone(t *testing.T) {
-	for name, fn := range map[string]func(e *engine.Engine, tx *engine.Tx, p *engine.Part) error{
-		"open": func(*engine.Engine, *engine.Tx, *engine.Part) error { return errBoom },
-		"lost": func(e *engine.Engine, tx *engine.Tx, p *engine.Part) error {
+	for name, fn := range map[string]func(e *engine.Engine, tx *engine.Tx, p *engine.SubTx) error{
+		"open": func(*engine.Engine, *engine.Tx, *engine.SubTx) error { return errBoom },
+		"lost": func(e *engine.Engine, tx *engine.Tx, p *engine.SubTx) error {
 			err := e.Update(ctx, func(tx *engine.Tx) error { return tx.Put([]byte("k"), nil) })
 			_, _, lost := tx.Get([]byte("k"))
 			return errors.Join(err, lost, p.Join())

@@ -6,13 +6,13 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// recent is a cache of claims that are durable, final and were repeated, by the hash of their key.
+// claimCache is a cache of claims that are durable, final and were repeated, by the hash of their key.
 // A hit compares the full key. A cached record is that of the store, because a Done claim without a
 // window never changes; it can only be forgotten. A claim does not enter it when it is made: most
 // claims are never repeated, and adding each one cost more than the saved reads of the store
 // (docs/decisions/0001). When the cache is full, a claim enters it only if it was found in the store
 // before: most repeated claims are repeated once.
-type recent struct {
+type claimCache struct {
 	mu      sync.Mutex // guards all below; no I/O under it
 	lru     *simplelru.LRU[uint64, recentClaim]
 	size    int
@@ -24,16 +24,16 @@ type recent struct {
 type foundClaim struct {
 	keyAt, keyEnd int
 	hash          uint64
-	record        Record
+	record        ClaimRecord
 }
 
 type recentClaim struct {
 	key    string
-	record Record
+	record ClaimRecord
 }
 
 // newRecent returns a cache of size claims, or nil for none; all methods accept nil.
-func newRecent(size int) *recent {
+func newRecent(size int) *claimCache {
 	if size < 0 {
 		return nil
 	}
@@ -41,23 +41,23 @@ func newRecent(size int) *recent {
 	if err != nil {
 		panic(err) // size is positive
 	}
-	return &recent{lru: lru, size: size}
+	return &claimCache{lru: lru, size: size}
 }
 
-func (c *recent) get(hash uint64, key []byte) (Record, bool) {
+func (c *claimCache) get(hash uint64, key []byte) (ClaimRecord, bool) {
 	if c == nil {
-		return Record{}, false
+		return ClaimRecord{}, false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e, ok := c.lru.Get(hash); ok && e.key == string(key) {
 		return e.record, true
 	}
-	return Record{}, false
+	return ClaimRecord{}, false
 }
 
 // epoch must be read before the claims that are then added are read from the store.
-func (c *recent) epoch() uint64 {
+func (c *claimCache) epoch() uint64 {
 	if c == nil {
 		return 0
 	}
@@ -68,7 +68,7 @@ func (c *recent) epoch() uint64 {
 
 // add adds claims that were found in the store and are now durable, unless a claim was forgotten
 // since epoch.
-func (c *recent) add(found []foundClaim, arena []byte, epoch uint64) {
+func (c *claimCache) add(found []foundClaim, arena []byte, epoch uint64) {
 	if c == nil || len(found) == 0 {
 		return
 	}
@@ -91,7 +91,7 @@ func (c *recent) add(found []foundClaim, arena []byte, epoch uint64) {
 
 // foundBefore reports whether it was called with the hash before, and notes the call. It knows about
 // as many hashes as the cache has claims, and may rarely take one for another.
-func (c *recent) foundBefore(hash uint64) bool {
+func (c *claimCache) foundBefore(hash uint64) bool {
 	if c.once == nil {
 		c.once = make([]uint32, c.size)
 	}
@@ -103,7 +103,7 @@ func (c *recent) foundBefore(hash uint64) bool {
 
 // forget removes a claim. The releaser calls it when the removal is durable, before any caller gets
 // an answer.
-func (c *recent) forget(hash uint64) {
+func (c *claimCache) forget(hash uint64) {
 	if c == nil {
 		return
 	}

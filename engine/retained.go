@@ -6,18 +6,18 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// kept are the oldest retained weeks: the engine's, and those of scopes with a shorter retention.
-type kept struct {
+// retained are the oldest retained weeks: the engine's, and those of scopes with a shorter retention.
+type retained struct {
 	decideOld weekbucket.Week // used by the committer: the engine's, as decided
 	oldest    atomic.Uint32   // the engine's, durable
 	floors    floors
 }
 
 // oldestWeek returns the oldest retained week of scopes that have none of their own.
-func (k *kept) oldestWeek() weekbucket.Week { return weekbucket.Week(k.oldest.Load()) }
+func (k *retained) oldestWeek() weekbucket.Week { return weekbucket.Week(k.oldest.Load()) }
 
 // oldestOf returns the oldest retained week of a scope: its earlier events are TooOld.
-func (k *kept) oldestOf(scope string) weekbucket.Week {
+func (k *retained) oldestOf(scope string) weekbucket.Week {
 	f := k.floors.durable.Load() // first: a floor is removed when the oldest week has reached it
 	oldest := k.oldestWeek()
 	if f != nil {
@@ -27,7 +27,7 @@ func (k *kept) oldestOf(scope string) weekbucket.Week {
 }
 
 // decidedOldest is oldestOf as the committer has decided it. Only the committer calls it.
-func (k *kept) decidedOldest(scope string) weekbucket.Week {
+func (k *retained) decidedOldest(scope string) weekbucket.Week {
 	if len(k.floors.decided) == 0 {
 		return k.decideOld
 	}
@@ -36,7 +36,7 @@ func (k *kept) decidedOldest(scope string) weekbucket.Week {
 
 // oldestByNumber returns the current decidedOldest, for scopes by their numbers. Only the committer
 // calls it, or Open.
-func (k *kept) oldestByNumber(n *names) func(bucketRef) weekbucket.Week {
+func (k *retained) oldestByNumber(n *names) func(bucketRef) weekbucket.Week {
 	oldest, of := k.decideOld, make(map[uint64]weekbucket.Week, len(k.floors.decided))
 	for scope, week := range k.floors.decided {
 		if ref, ok := n.number(scope); ok {

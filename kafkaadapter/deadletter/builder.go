@@ -62,9 +62,9 @@ type Failure struct {
 	Generation uint64            // of the claim
 }
 
-// An Issuer makes the dead letters of one consumer and identifies their replays. It is safe for
+// A Builder makes the dead letters of one consumer and identifies their replays. It is safe for
 // concurrent use.
-type Issuer struct {
+type Builder struct {
 	Group       string   // the consumer group
 	Scope       string   // of the claims
 	Store       [16]byte // storage.Identity.UUID
@@ -92,11 +92,11 @@ type Issuer struct {
 //
 // In addition to the event id and the names of topic, group and scope, the new headers take up to 4
 // KiB, with the headers of other tools up to 10 KiB.
-func (i *Issuer) Letter(r *kgo.Record, from *Replay, f Failure, more Headers) *kgo.Record {
+func (i *Builder) Letter(r *kgo.Record, from *Replay, f Failure, more Headers) *kgo.Record {
 	return i.letter(r, from, f).record(more)
 }
 
-func (i *Issuer) letter(r *kgo.Record, from *Replay, f Failure) *letter {
+func (i *Builder) letter(r *kgo.Record, from *Replay, f Failure) *letter {
 	event, ok := usable(identify.Restore(f.Event.ID, f.Event.Time, f.Event.IDRule, f.Event.TimeRule))
 	if !ok {
 		event = identify.Identity{} // no claim can be made with it, so there is none to reopen
@@ -133,13 +133,13 @@ func (i *Issuer) letter(r *kgo.Record, from *Replay, f Failure) *letter {
 
 // Replay returns the replay that r contains, if it is of a dead letter of this issuer's group, scope
 // and store, sent to the topic of its record or to a retry topic. Otherwise it returns nil, with the
-// reason if r was probably meant as one. own is the identity that identify.Rules.Of returns for r,
+// reason if r was probably meant as one. own is the identity that identify.Rules.Identify returns for r,
 // zero if that is an error.
 //
 // A record whose id differs from that of the letter is not its replay: a program that derived the
 // record from the replay has copied the headers. Bytes that a tool for text has replaced in the id
 // make no difference.
-func (i *Issuer) Replay(r *kgo.Record, own identify.Identity) (*Replay, Refusal) {
+func (i *Builder) Replay(r *kgo.Record, own identify.Identity) (*Replay, Refusal) {
 	if !isLetter(r) || identify.LastHeader(r.Headers, dltEventID) == nil && identify.LastHeader(r.Headers, dltSeal) == nil {
 		return nil, ""
 	}
@@ -161,7 +161,7 @@ func (i *Issuer) Replay(r *kgo.Record, own identify.Identity) (*Replay, Refusal)
 
 // TopicOf returns the topic under which r is identified: its own, or that of the letter if r is a
 // letter of another topic that is accepted on a retry topic. Rules.PerTopic makes a difference of it.
-func (i *Issuer) TopicOf(r *kgo.Record) string {
+func (i *Builder) TopicOf(r *kgo.Record) string {
 	if slices.Contains(i.Options.RetryTopics, r.Topic) {
 		if p, _ := i.Replay(r, identify.Identity{}); p != nil {
 			return p.Sealed.Origin.Topic
@@ -170,14 +170,14 @@ func (i *Issuer) TopicOf(r *kgo.Record) string {
 	return r.Topic
 }
 
-func (i *Issuer) secrets() Secrets {
+func (i *Builder) secrets() Secrets {
 	if i.Present != nil {
 		return i.Present()
 	}
 	return i.Secrets
 }
 
-func (i *Issuer) refuses(p *Replay, r *kgo.Record, own identify.Identity) Refusal {
+func (i *Builder) refuses(p *Replay, r *kgo.Record, own identify.Identity) Refusal {
 	isOwn := p.Sealed.Incarnation == i.Incarnation || i.Options.RestoredStore && p.Sealed.Incarnation < i.Incarnation
 	isHere := r.Topic == p.Sealed.Origin.Topic || slices.Contains(i.Options.RetryTopics, r.Topic) && slices.Contains(i.Topics, p.Sealed.Origin.Topic)
 	switch {

@@ -15,13 +15,13 @@ import (
 // firstWidth is the number of records in the first batch of an assignment.
 const firstWidth = 64
 
-// A reading is the position of an assignment's goroutine in its partition, with the state that goes
+// A partitionState is the position of an assignment's goroutine in its partition, with the state that goes
 // with it. Only that goroutine uses it; the state that others use is in the partition.
-type reading struct {
+type partitionState struct {
 	partition *partition
 	ask       requests
 	lane      *engine.LaneMember // its batches take turns with those of partitions that share keys with it
-	issuer    deadletter.Issuer  // of the partition's dead letters
+	issuer    deadletter.Builder // of the partition's dead letters
 	rules     identify.Rules     // of the route
 	// the longest window that the engine keeps for events of the route that have no time
 	longest time.Duration
@@ -54,11 +54,11 @@ type reading struct {
 	inStore   int64 // uncertain, once the batch is known to be in the store
 }
 
-func newReading(p *partition, ask requests) *reading {
+func newReading(p *partition, ask requests) *partitionState {
 	opt := &p.c.opt
 	most := opt.Batching.MaxBatch
 	least := min(p.route.Concurrency.window(), most)
-	r := &reading{
+	r := &partitionState{
 		partition: p, ask: ask, retries: backoff.NewExponentialBackOff(),
 		size: batchSize{n: max(min(firstWidth, most), least), least: least, most: most, aim: opt.Batching.BatchTime},
 	}
@@ -72,14 +72,14 @@ func newReading(p *partition, ask requests) *reading {
 
 // heed takes the mark from the group's commit: AtMostOnce handles the records below it without
 // claims.
-func (r *reading) heed(committed *commit) {
+func (r *partitionState) heed(committed *commit) {
 	if !r.partition.route.transactional() && committed != nil {
 		r.uncertain = parseOpenMark(committed.metadata).until
 	}
 }
 
 // newResult returns the result of an empty batch.
-func (r *reading) newResult() result {
+func (r *partitionState) newResult() result {
 	return result{topicID: r.topicID, next: r.next, epoch: r.epoch, claimed: r.partition.backlog.spare}
 }
 
@@ -108,18 +108,20 @@ type blame struct {
 }
 
 // blames reports whether a record is known not to commit.
-func (r *reading) blames(rec *kgo.Record) bool { return r.blame != nil && r.blame.offset == rec.Offset }
+func (r *partitionState) blames(rec *kgo.Record) bool {
+	return r.blame != nil && r.blame.offset == rec.Offset
+}
 
 // mayClaim reports whether the store is available, and all records are handled that a batch of
 // unknown outcome may have claimed: a claim would skip them.
-func (r *reading) mayClaim() bool {
+func (r *partitionState) mayClaim() bool {
 	at, known := r.partition.offsets.position()
 	return !r.partition.c.isAway() && (!known || at.Offset >= r.uncertain)
 }
 
 // isOutdated reports whether the partition uses an earlier store than the current one.
-func (r *reading) isOutdated() bool {
-	if r.partition.c.opt.FailOpen == nil && !r.partition.open.Load() {
+func (r *partitionState) isOutdated() bool {
+	if r.partition.c.opt.ReopenStore == nil && !r.partition.open.Load() {
 		return false
 	}
 	l, _ := r.partition.c.links.get()
@@ -128,7 +130,7 @@ func (r *reading) isOutdated() bool {
 
 // settle determines the outcome of a batch of unknown outcome once the store is available: the
 // store has the batch's offset if it has its claims.
-func (r *reading) settle() error {
+func (r *partitionState) settle() error {
 	if r.partition.c.isAway() {
 		return nil
 	}
@@ -147,12 +149,12 @@ func (r *reading) settle() error {
 }
 
 // attach makes the goroutine use the store of a link.
-func (r *reading) attach(l *link) {
+func (r *partitionState) attach(l *link) {
 	if r.partition.link.Load() == l {
 		return
 	}
 	r.lane = l.eng.JoinLane(2 * r.partition.c.opt.Batching.BatchTime) // a batch begins no handler after half of it
-	r.issuer = deadletter.Issuer{
+	r.issuer = deadletter.Builder{
 		Group: r.partition.pos.Group, Scope: r.partition.route.Scope, Store: l.id.UUID, Incarnation: l.id.Incarnation, Topics: r.partition.route.Topics,
 		Secrets: l.secrets, Present: func() deadletter.Secrets { return l.present(r.partition.ending) },
 	}
@@ -163,7 +165,7 @@ func (r *reading) attach(l *link) {
 	r.partition.link.Store(l)
 }
 
-func (r *reading) lastError(n uint32) error {
+func (r *partitionState) lastError(n uint32) error {
 	if r.last != nil {
 		return r.last
 	}
@@ -171,7 +173,7 @@ func (r *reading) lastError(n uint32) error {
 }
 
 // readState is the state in which records are handled.
-func (r *reading) readState() state {
+func (r *partitionState) readState() state {
 	if r.partition.open.Load() {
 		return unprotected
 	}
@@ -179,6 +181,6 @@ func (r *reading) readState() state {
 }
 
 // inParts reports whether n records are judged in parallel. After an unclean stop n is 1.
-func (r *reading) inParts(n int) bool {
+func (r *partitionState) inParts(n int) bool {
 	return n > 1 && r.partition.route.Concurrency.Handlers > 1 && r.partition.route.transactional()
 }

@@ -37,8 +37,8 @@ var ways = map[string]func(t testing.TB, e *engine.Engine, ev engine.Event) engi
 		update(t, e, func(tx *engine.Tx) { r, _ = tx.TryClaim(ev) })
 		return r
 	},
-	"Tx.TryReclaim": func(t testing.TB, e *engine.Engine, ev engine.Event) (r engine.Result) {
-		update(t, e, func(tx *engine.Tx) { r, _ = tx.TryReclaim(ev, 0) })
+	"Tx.TryReopen": func(t testing.TB, e *engine.Engine, ev engine.Event) (r engine.Result) {
+		update(t, e, func(tx *engine.Tx) { r, _ = tx.TryReopen(ev, 0) })
 		return r
 	},
 }
@@ -224,7 +224,7 @@ func TestAdjacentWeeksWithinATransactionAreOneEvent(t *testing.T) {
 	update(t, e, func(tx *engine.Tx) {
 		wantTx(t, tx, stamped("before", 0), engine.Claimed)
 		first, err := tx.TryClaim(stamped("a", -1))
-		if err != nil || !first.First() {
+		if err != nil || !first.IsClaimed() {
 			t.Fatal(first, err)
 		}
 		for _, weeks := range []int{0, -2} {
@@ -487,7 +487,7 @@ func judgeSomehow(e *engine.Engine, rnd *rand.Rand, ev engine.Event) (first bool
 			}
 		}
 		if err != nil || r.Verdict != engine.InFlight {
-			return r.First(), err
+			return r.IsClaimed(), err
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
-// A Part is a piece of a transaction that runs in parallel with others, in a goroutine of its own,
+// A SubTx is a piece of a transaction that runs in parallel with others, in a goroutine of its own,
 // and is joined to the transaction or discarded as a whole: for example the handling of one record
 // of a batch.
 //
@@ -29,7 +29,7 @@ import (
 //
 // Until it is joined, each part may be as large as a whole transaction (limits.TxBytes,
 // limits.TxClaims); the caller bounds the number of concurrent parts.
-type Part struct {
+type SubTx struct {
 	tx *Tx // the part's own
 	of *Tx
 
@@ -42,7 +42,7 @@ var errPartOfPart = errors.New("hapax: a part has no parts: begin them from the 
 // nor discarded are discarded. The transaction itself may be used while its parts run; its calls
 // are ordered like a part that is joined at that moment. A rollback to a savepoint undoes the parts
 // that were joined after it, and makes those that began after it outdated.
-func (tx *Tx) Part() (*Part, error) {
+func (tx *Tx) SubTx() (*SubTx, error) {
 	if tx != nil && tx.state.base != nil {
 		return nil, errPartOfPart
 	}
@@ -50,7 +50,7 @@ func (tx *Tx) Part() (*Part, error) {
 		return nil, err
 	}
 	defer tx.status.mu.Unlock()
-	p := &Part{tx: tx.e.newTx(), of: tx}
+	p := &SubTx{tx: tx.e.newTx(), of: tx}
 	p.base = base{status: &p.tx.status, points: &tx.points, req: tx.req, at: tx.savepoint(), seen: make(map[string]struct{})}
 	p.tx.state.base, p.tx.judge.txFinder.base = &p.base, &p.base
 	p.tx.status.whole = &tx.status
@@ -59,7 +59,7 @@ func (tx *Tx) Part() (*Part, error) {
 	own.claimant = claimant{owner: tx.req.claimant.owner, mine: make(map[lockName]int)}
 	own.reads.start, own.reads.since = tx.req.reads.start, tx.req.reads.since
 	if tx.parts == nil {
-		tx.parts = make(map[*Part]struct{})
+		tx.parts = make(map[*SubTx]struct{})
 	}
 	tx.parts[p] = struct{}{}
 	return p, nil
@@ -68,21 +68,21 @@ func (tx *Tx) Part() (*Part, error) {
 // Tx returns the transaction that the part runs in. Its methods are those of every Tx, savepoints
 // included, and affect only the part: DeadLetter and RollbackTo do not affect what the transaction
 // did before the part began.
-func (p *Part) Tx() *Tx { return p.tx }
+func (p *SubTx) Tx() *Tx { return p.tx }
 
 // Join adds the part's work to the transaction, and ends the part. If it returns an error, nothing
 // was added: ErrPartOutdated if the work must run again in a new part, ErrLimit if the transaction
 // would get too large, an AddError if a sum overflows with the transaction's writes, ErrConflict if
 // the whole transaction conflicts, ErrNoTransaction if the part or the transaction has ended
 // before.
-func (p *Part) Join() error { return p.end(true) }
+func (p *SubTx) Join() error { return p.end(true) }
 
 // Discard rolls the part back and ends it. It returns ErrPartOutdated if the transaction has
 // changed what the part has read or claimed since it began: a failure of such a part has no
 // meaning, and it must run again. The other errors are those of Join.
-func (p *Part) Discard() error { return p.end(false) }
+func (p *SubTx) Discard() error { return p.end(false) }
 
-func (p *Part) end(join bool) error {
+func (p *SubTx) end(join bool) error {
 	tx, of := p.tx, p.of
 	tx.status.mu.Lock()
 	defer tx.status.mu.Unlock()
@@ -123,7 +123,7 @@ func (p *Part) end(join bool) error {
 
 // check reports why the part cannot be joined, or discarded. The locks of both transactions are
 // held.
-func (p *Part) check(join bool) error {
+func (p *SubTx) check(join bool) error {
 	own, whole, status := p.tx.req, p.of.req, &p.tx.status
 	if status.lost == nil && p.base.isOutdated(own, &p.tx.e.tx) {
 		status.lost = ErrPartOutdated
@@ -143,7 +143,7 @@ func (p *Part) check(join bool) error {
 
 // latest returns the last write to each key, with sums added to the transaction's writes. The locks
 // of both transactions are held.
-func (p *Part) latest() (writes []txWrite, err error) {
+func (p *SubTx) latest() (writes []txWrite, err error) {
 	own, whole := &p.tx.req.writes, &p.of.req.writes
 	for i, w := range own.list {
 		if !own.isLatest(i) {
@@ -161,7 +161,7 @@ func (p *Part) latest() (writes []txWrite, err error) {
 
 // abandon ends the part of a transaction that has ended, or cannot commit. The lock of its own
 // transaction is held.
-func (p *Part) abandon() {
+func (p *SubTx) abandon() {
 	of := p.of
 	of.status.mu.Lock()
 	if of.req != nil { // its observer has not been told of the end
@@ -172,7 +172,7 @@ func (p *Part) abandon() {
 }
 
 // finish ends the part and releases its reservations. The lock of its own transaction is held.
-func (p *Part) finish() {
+func (p *SubTx) finish() {
 	tx := p.tx
 	tx.status.live, tx.status.lost = false, nil
 	tx.judge.txFinder.undo(progress{})
