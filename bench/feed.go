@@ -133,7 +133,7 @@ func call[T any](ctx context.Context, o *feeding, items []T, next *atomic.Int64,
 	}
 }
 
-// Judged is what an engine has judged, in all feedings together.
+// judged is what an engine has judged, in all feedings together.
 type judged struct {
 	logicalBytes uint64 // of the claims' keys and records
 

@@ -28,7 +28,7 @@ func TestMethodsOfAClosuresErrorMayPanic(t *testing.T) {
 		}
 		return bad
 	}, engine.Retries(3))
-	if got, ok := err.(*nilError); !ok || got != bad {
+	if got, ok := err.(*nilError); !ok || got != bad { //nolint:errorlint // its methods panic
 		t.Errorf("Update returned an error of type %T", err)
 	}
 	if res, err := e.TryClaim(t.Context(), ev); err != nil || res.Verdict != engine.Claimed {

@@ -38,7 +38,7 @@ type SubTx struct {
 
 var errPartOfPart = errors.New("hapax: a part has no parts: begin them from the transaction of Update")
 
-// Part begins a part of the transaction. When the closure returns, parts that were neither joined
+// SubTx begins a part of the transaction. When the closure returns, parts that were neither joined
 // nor discarded are discarded. The transaction itself may be used while its parts run; its calls
 // are ordered like a part that is joined at that moment. A rollback to a savepoint undoes the parts
 // that were joined after it, and makes those that began after it outdated.
