@@ -199,9 +199,11 @@ func (r *partitionState) identify(s *sighting) error {
 		s.generation, s.replayed = rep.Sealed.Generation, true
 	case id.IDRule == identify.IDPosition:
 		id.ID, id.IDRule = rep.Sealed.Event.ID, rep.Sealed.Event.IDRule
-	}
-	if d.replay != nil && !s.replayed && id.TimeRule == identify.TimeRecord && route.Window == 0 {
-		d.Event.Window = r.longest // all replays of the letter are one event, and each has another timestamp
+		if id.TimeRule == identify.TimeRecord && route.Window == 0 {
+			// All replays of the letter are one event, and each has another timestamp. Only for a position,
+			// which is never used again: another event may have the same id in another week.
+			d.Event.Window = r.longest
+		}
 	}
 	if err == nil {
 		s.badTimes = id.BadTimes

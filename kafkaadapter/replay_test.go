@@ -297,46 +297,59 @@ func TestRestoredCopyRefusesTheLettersOfTheOriginal(t *testing.T) {
 	}
 }
 
-// The replays of a letter that was too old have the times at which they were sent. They are one event,
-// however far these times are apart.
+// The replays of a letter that was too old and was identified by its position have the times at which
+// they were sent. They are one event, however far these times are apart.
 func TestReplaysOfALetterWithoutAClaimAreOneEvent(t *testing.T) {
 	const week = 7 * 24 * time.Hour
-	for name, headers := range map[string][]kgo.RecordHeader{
-		"position":       nil,
-		"an id, no time": {{Key: "message_id", Value: []byte("7")}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, 1)
-			rec := r.event(0, "a")
-			rec.Headers, rec.Timestamp = headers, time.Now().AddDate(-1, 0, 0)
-			r.Produce(t, rec)
-			m := r.start(t, r.work(1, nil))
-			dead := r.letters(t, 1)[0]
-			r.untilStored(t, 0, 1)
-			m.stop(t)
-			broken := true
-			m = r.start(t, r.work(1, func(context.Context, *engine.Tx, *Record) error {
-				if broken {
-					return errHandler
-				}
-				return nil
-			}))
-			for _, ago := range []time.Duration{3 * week, 0, 2 * week} {
-				r.Produce(t, &kgo.Record{Topic: r.topic, Key: dead.Key, Value: dead.Value, Headers: dead.Headers, Timestamp: time.Now().Add(-ago)})
-			}
-			again := r.letters(t, 2)[1]
-			r.untilStored(t, 0, 4)
-			if n := len(r.handled()); n != 1 {
-				t.Errorf("%d replays were handled", n)
-			}
-			broken = false
-			r.replay(t, again, 2) // with a claim
-			r.untilStored(t, 0, 6)
-			m.stop(t)
-			all := r.handled()
-			if len(all) != 2 || !all[1].reopened || r.effects(t, all[0].id) != 1 {
-				t.Errorf("handled are %+v", all)
-			}
-		})
+	r := newRig(t, 1)
+	rec := r.event(0, "a")
+	rec.Headers, rec.Timestamp = nil, time.Now().AddDate(-1, 0, 0)
+	r.Produce(t, rec)
+	m := r.start(t, r.work(1, nil))
+	dead := r.letters(t, 1)[0]
+	r.untilStored(t, 0, 1)
+	m.stop(t)
+	broken := true
+	m = r.start(t, r.work(1, func(context.Context, *engine.Tx, *Record) error {
+		if broken {
+			return errHandler
+		}
+		return nil
+	}))
+	for _, ago := range []time.Duration{3 * week, 0, 2 * week} {
+		r.Produce(t, &kgo.Record{Topic: r.topic, Key: dead.Key, Value: dead.Value, Headers: dead.Headers, Timestamp: time.Now().Add(-ago)})
+	}
+	again := r.letters(t, 2)[1]
+	r.untilStored(t, 0, 4)
+	if n := len(r.handled()); n != 1 {
+		t.Errorf("%d replays were handled", n)
+	}
+	broken = false
+	r.replay(t, again, 2) // with a claim
+	r.untilStored(t, 0, 6)
+	m.stop(t)
+	all := r.handled()
+	if len(all) != 2 || !all[1].reopened || r.effects(t, all[0].id) != 1 {
+		t.Errorf("handled are %+v", all)
+	}
+}
+
+// Ids that begin anew each month, in records whose timestamps date the events: an id and a week are
+// the event. The replay of a letter is not a duplicate of the event with its id in another week.
+func TestReplayOfALetterIsNotADuplicateOfAnotherWeeksEvent(t *testing.T) {
+	const week = 7 * 24 * time.Hour
+	r := newRig(t, 1)
+	rec := func(value string, at time.Time) *kgo.Record {
+		return &kgo.Record{Topic: r.topic, Value: []byte(value), Timestamp: at, Headers: []kgo.RecordHeader{{Key: "message_id", Value: []byte("7")}}}
+	}
+	r.Produce(t, rec("of a year ago", time.Now().AddDate(-1, 0, 0)), rec("of two weeks ago", time.Now().Add(-2*week)))
+	m := r.start(t, r.work(1, nil))
+	dead := r.letters(t, 1)[0]
+	r.untilStored(t, 0, 2)
+	r.Produce(t, &kgo.Record{Topic: r.topic, Key: dead.Key, Value: dead.Value, Headers: dead.Headers, Timestamp: time.Now()})
+	r.untilStored(t, 0, 3)
+	m.stop(t)
+	if n := len(r.handled()); n != 2 {
+		t.Errorf("%d events were handled, want that of two weeks ago and the replay", n)
 	}
 }

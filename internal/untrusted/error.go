@@ -15,8 +15,9 @@ type Taken struct {
 	chain []error // the error and those that it wraps, in the order of errors.Is
 }
 
-// maxChain bounds the chain of an error that wraps itself.
-const maxChain = 256
+// maxChain bounds the chain of an error that wraps itself, and is more than what a handler joins for
+// the rows of a batch.
+const maxChain = 1 << 16
 
 // Take takes an error over, nil for nil. A panic of its methods goes to the caller. Text and chain are
 // read once.

@@ -104,3 +104,14 @@ func TestErrorThatWrapsItselfIsTaken(t *testing.T) {
 		t.Error(taken)
 	}
 }
+
+func TestErrorOfManyRowsKeepsWhatItWraps(t *testing.T) {
+	sentinel := errors.New("the database is down")
+	rows := make([]error, 1000)
+	for i := range rows {
+		rows[i] = fmt.Errorf("row %d: %w", i, errors.New("refused"))
+	}
+	if err := errors.Join(append(rows, sentinel)...); !errors.Is(Error(err), sentinel) {
+		t.Error("what a joined error wraps last is lost")
+	}
+}
