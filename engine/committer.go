@@ -49,6 +49,7 @@ func (c *committer) commitLoop(free <-chan *group) {
 			}
 			c.core.applied.wait(c.decider.seq) // false: the engine has stopped, which admit detects
 			c.admit(g, r)
+			g.batch.Control = true
 			c.hand(g)
 			r = nil
 		}

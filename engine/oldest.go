@@ -59,7 +59,7 @@ func setOldest(e *Engine, created bool) error {
 	if created {
 		state = append(state, storage.StateWrite{Key: keyNames, Value: []byte{}})
 	}
-	wait, err := e.core.store.Apply(&storage.Batch{Seq: e.decider.seq + 1, State: state})
+	wait, err := e.core.store.Apply(&storage.Batch{Seq: e.decider.seq + 1, State: state, Control: true})
 	if err == nil {
 		err = wait()
 	}

@@ -3,6 +3,7 @@ package pebble_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -207,5 +208,58 @@ func TestAStoreOnAFullDiskIsOpenedAndAWeekIsDropped(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+// Without a reserve, what an application puts is refused as its claims are. Removals and drops are not.
+func TestWithoutAReserveStateDoesNotFillTheDisk(t *testing.T) {
+	d := newSmallDisk(t)
+	e, err := d.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(key string, value []byte) error {
+		return e.Update(t.Context(), func(tx *engine.Tx) error {
+			if value == nil {
+				return tx.Delete([]byte(key))
+			}
+			return tx.Put([]byte(key), value)
+		})
+	}
+	_, err = e.TryClaimBatch(t.Context(), d.events(0))
+	if err := errors.Join(err, put("old", []byte("v"))); err != nil {
+		t.Fatal(err)
+	}
+	d.claimed = 1000
+	if err := errors.Join(e.Close(), os.Remove(filepath.Join(d.dir, "s", "hapax-reserve"))); err != nil {
+		t.Fatal(err)
+	}
+	d.fill()
+	if err := os.Truncate(filepath.Join(d.dir, "other"), 43<<20); err != nil {
+		t.Fatal(err)
+	}
+	random, value := rand.NewChaCha8([32]byte{1}), make([]byte, 20<<10)
+	for range 3 {
+		if e, err = d.open(); err != nil {
+			t.Fatal(err)
+		}
+		for n := 0; err == nil && n < 1000; n++ {
+			_, _ = random.Read(value)
+			err = put(fmt.Sprint("k", n), value)
+		}
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("new state: %v", err)
+		}
+		_ = e.Close()
+	}
+	if e, err = d.open(); err != nil {
+		t.Fatal(err)
+	}
+	if err := put("old", nil); err != nil {
+		t.Fatalf("a removal: %v", err)
+	}
+	d.dropAll(e)
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
 	}
 }

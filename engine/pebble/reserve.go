@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 	"github.com/hapax-dev/hapax/engine/storage/storedir"
 )
@@ -24,6 +25,12 @@ const (
 	minAhead = 64 << 10
 	maxAhead = 1 << 20
 
+	// batchBytes is about what a batch takes in the log in any case.
+	batchBytes = 128
+
+	// removalBytes is the maximum of the batches that remove state, after each Open without a reserve.
+	removalBytes = 256 << 10
+
 	// freeingTime is how long claims wait for space that is being freed.
 	freeingTime = 2 * time.Second
 )
@@ -33,12 +40,13 @@ const (
 // logs that Open may find, and reserveBytes: it grows before they do, and if it cannot, the store fails
 // while there is still enough to open it again. A clean close leaves reserveBytes.
 //
-// While a store is open without a reserve, it accepts no claims: it would fill the disk once more. What
-// drops a week is accepted.
+// While a store is open without a reserve, it accepts what drops a week, and some removals of state.
+// With claims or other state it would fill the disk once more.
 type reserve struct {
 	dir *storedir.Dir // nil for none: only the machine's own file system has one
 
-	short atomic.Bool // it could not be made after Open
+	short   atomic.Bool // it could not be made after Open
+	removed int         // bytes of the batches that were accepted meanwhile; used by Apply
 
 	mu    sync.Mutex // guards the fields below
 	begun bool       // the store is open
@@ -125,12 +133,41 @@ func (r *reserve) restore() error {
 	}
 	if more, free := r.missing(0); more > 0 && !free {
 		r.short.Store(true)
-		return fmt.Errorf("hapax: the disk of %s is full, and with less than %d MiB of free space no claims are accepted: drop a week, or make room: %w",
+		return fmt.Errorf("hapax: the disk of %s is full, and with less than %d MiB of free space no claims and no new state are accepted: drop a week, or make room: %w",
 			r.dir.Path(), (more+dropBytes+1<<20-1)>>20, errNoSpace)
 	}
 	err := r.grow()
 	r.short.Store(err != nil)
 	return err
+}
+
+// admit returns why a batch cannot be applied: there is no reserve, and the batch takes space.
+func (r *reserve) admit(b *storage.Batch) error {
+	if !r.short.Load() || b.Control && len(b.Claims) == 0 {
+		return nil
+	}
+	if n := removalSize(b); n > 0 && r.removed+n <= removalBytes {
+		r.removed += n
+		return nil
+	}
+	return r.await()
+}
+
+// removalSize returns about how many bytes a batch takes that removes as many keys of the state as it puts,
+// 0 for any other.
+func removalSize(b *storage.Batch) int {
+	n, removals := len(b.Journal), 0
+	for i := range b.State {
+		w := &b.State[i]
+		n += len(w.Key) + len(w.Value)
+		if w.Value == nil {
+			removals++
+		}
+	}
+	if len(b.Claims) > 0 || 2*removals < len(b.State) {
+		return 0
+	}
+	return n + batchBytes
 }
 
 // await waits for the reserve before claims are written: Pebble may still be removing old logs and tables.

@@ -44,10 +44,8 @@ func (w *writer) Apply(b *storage.Batch) (wait func() error, err error) {
 	if err := w.identity.raiseFormat(); err != nil {
 		return nil, err
 	}
-	if len(b.Claims) > 0 {
-		if err := w.core.disk.reserve.await(); err != nil {
-			return nil, err
-		}
+	if err := w.core.disk.reserve.admit(b); err != nil {
+		return nil, err
 	}
 	if w.unsealed.full() {
 		if err := w.sealer.makeRoom(); err != nil {

@@ -184,6 +184,9 @@ type Batch struct {
 	// Journal is kept until TrimJournal, also if it is empty. The engine encodes in it which claims
 	// were put and removed; a store does not interpret it.
 	Journal []byte
+	// Control is set for the engine's own notes, with which weeks are dropped among others. A store that
+	// is short of space applies them while it refuses other batches; a store may ignore it.
+	Control bool
 }
 
 // A ClaimWrite puts a claim's record, or removes the claim if Record is nil.
