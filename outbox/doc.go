@@ -59,7 +59,8 @@
 // which publishes it as soon as it can. The exactly-once relay aborts the transaction, publishes the
 // others without the messages of the partition, and tries these again after four seconds, and after
 // longer times if the partition is still silent; each such trial delays the others, for a second at
-// first and for Batch.Time at most.
+// first and for Batch.Time at most. While it holds a partition, it also sends one message at a time of
+// an ordering key whose messages go to several partitions.
 //
 // At most half of a batch are retries if there are enough new messages. A Kafka transaction fails as
 // a whole: so the exactly-once relay puts retries and new messages in separate transactions, in

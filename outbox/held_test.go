@@ -222,3 +222,36 @@ func TestHoldOfATransactionEnds(t *testing.T) {
 		t.Error("it is held for an hour after the clock was set back")
 	}
 }
+
+// The first message of an ordering key is of a held partition, the second of a topic that answers:
+// others pass, but the second waits for the first.
+func TestOrderingKeyAcrossTopicsWaitsForItsHeldMessage(t *testing.T) {
+	b := kafkatest.Start(t, kafkatest.Options{})
+	for how, o := range modes(t, b) {
+		t.Run(how, func(t *testing.T) {
+			sick, well := b.CreateTopic(t, 3, nil), b.CreateTopic(t, 3, nil)
+			fault := sicken(t, b, sick, 0)
+			eng := openEngine(t, newMemDisk().open(t), nil)
+			o.Batch = Batch{Entries: 50, Time: 4 * time.Minute}
+			o.Lease = Lease{TTL: time.Hour, Margin: 10 * time.Minute}
+			relay, stop := startRelay(t, eng, o)
+			defer stop()
+			send(t, eng, engine.Message{ID: "sick", Topic: sick, Partition: new(int32(0))}, engine.Message{ID: "well", Topic: well})
+			until(t, "a held partition", func() bool { return relay.shared.holds.holding() && pending(t, eng) == 1 })
+			for n := range 3 {
+				send(t, eng, engine.Message{ID: fmt.Sprint("first", n), Topic: sick, Partition: new(int32(0)), OrderingKey: fmt.Append(nil, n)},
+					engine.Message{ID: fmt.Sprint("second", n), Topic: well, OrderingKey: fmt.Append(nil, n)},
+					engine.Message{ID: fmt.Sprint("other", n), Topic: well, OrderingKey: fmt.Append(nil, n, "other")})
+				until(t, "the others", func() bool { return pending(t, eng) <= 1+2*(n+1) })
+			}
+			published := readIDs(t, b, well)
+			for n := range 3 {
+				if id := fmt.Sprint("second", n); published[id] > 0 {
+					t.Errorf("%s is published, the message before it is not", id)
+				}
+			}
+			fault.Remove()
+			until(t, "an empty outbox", func() bool { return pending(t, eng) == 0 })
+		})
+	}
+}

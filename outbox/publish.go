@@ -8,7 +8,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/correlation"
-	"github.com/hapax-dev/hapax/internal/entry"
 )
 
 // record makes the Kafka record of an item, which shares no memory with it: hooks of the client may
@@ -41,15 +40,7 @@ func (c *connection) publish(items []*item) error {
 		return err
 	}
 	b := newSending(c, len(items))
-	inFlight := make(map[entry.Group]struct{}, len(items))
-	for _, i := range items {
-		if _, wait := inFlight[i.group]; wait {
-			b.behind[i.group] = append(b.behind[i.group], i)
-			continue
-		}
-		inFlight[i.group] = struct{}{}
-		b.start(i)
-	}
+	b.startGroups(items, func([]*item) bool { return false })
 	if err := b.await(); err != nil {
 		c.abandon()
 		return err

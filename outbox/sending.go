@@ -14,7 +14,8 @@ import (
 )
 
 // A sending is a batch on its way to the broker. Of each group, one item at a time is in flight,
-// unless all succeed or fail together: a later item never overtakes an earlier one that fails.
+// unless all succeed or fail together: a later item never overtakes an earlier one that fails, or that
+// waits for a held partition.
 type sending struct {
 	c       *connection
 	client  producer
@@ -65,6 +66,36 @@ func (b *sending) start(i *item) {
 			b.c.shared.wakeUp()
 		}
 	})
+}
+
+// startGroups starts the items of each group one after the other, or at once those of groups for which
+// together returns true.
+func (b *sending) startGroups(items []*item, together func(group []*item) bool) {
+	groups := make(map[entry.Group][]*item, len(items))
+	for _, i := range items {
+		groups[i.group] = append(groups[i.group], i)
+	}
+	for _, i := range items {
+		group := groups[i.group]
+		switch {
+		case group == nil: // started, or behind the first one
+			continue
+		case together(group):
+			for _, i := range group {
+				b.start(i)
+			}
+		default:
+			b.behind[i.group] = group[1:]
+			b.start(i)
+		}
+		groups[i.group] = nil
+	}
+}
+
+// notSent reports whether an item was not sent: its partition is held, or an earlier one of its group
+// was not acknowledged.
+func (b *sending) notSent(i *item) bool {
+	return i.outcome == waiting || i.outcome == left && b.flying[i] == nil
 }
 
 func (b *sending) finish(r result) {

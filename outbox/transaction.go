@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/internal/entry"
 )
 
 var errUnknownOutcome = errors.New("outbox: a Kafka transaction may have committed or not")
@@ -26,16 +29,18 @@ func (c *connection) publishInTransaction(items []*item) error {
 		return err
 	}
 	b := newSending(c, len(items)+1)
-	for _, i := range items {
-		b.start(i)
-	}
 	sent := items
-	if c.shared.holds.holding() { // the record must not list the items of held partitions
+	if !c.shared.holds.holding() {
+		for _, i := range items {
+			b.start(i)
+		}
+	} else { // the record must not list the items of held partitions, nor those behind them
+		b.startGroups(items, oneDestination)
 		if err := b.await(); err != nil {
 			c.abandon()
 			return err
 		}
-		sent = slices.DeleteFunc(slices.Clone(items), func(i *item) bool { return i.outcome == waiting })
+		sent = slices.DeleteFunc(slices.Clone(items), b.notSent)
 	}
 	record := c.progress.record(sent)
 	if len(sent) > 0 && !b.silent {
@@ -49,7 +54,7 @@ func (c *connection) publishInTransaction(items []*item) error {
 	if record.outcome == published && record.by != c.progress.by { // recovery would ignore it
 		record.outcome, record.err = failed, errors.New("outbox: the client has another producer id")
 	}
-	if record.outcome != published || slices.ContainsFunc(sent, func(i *item) bool { return i.outcome != published }) {
+	if record.outcome != published || slices.ContainsFunc(sent, func(i *item) bool { return i.outcome != published }) || overtaken(items) {
 		return c.abort(items, record, len(b.flying) == 0)
 	}
 	if err := c.shared.lease.ensure(c.shared.eng, c.shared.opt.Batch.Time); err != nil {
@@ -62,6 +67,32 @@ func (c *connection) publishInTransaction(items []*item) error {
 	}
 	c.progress.published(record.offset)
 	return nil
+}
+
+// oneDestination reports whether all items of a group are of the same partition, so that all of them or
+// none are of a held one: they need not wait for each other.
+func oneDestination(group []*item) bool {
+	first := &group[0].Entry
+	return !slices.ContainsFunc(group[1:], func(i *item) bool {
+		e := &i.Entry
+		return e.Topic != first.Topic || e.Partition != first.Partition ||
+			e.Partition == entry.NoPartition && (e.Key == nil || !bytes.Equal(e.Key, first.Key))
+	})
+}
+
+// overtaken reports whether an item waits for its partition, and a later one of its group does not. The
+// number of partitions of the topic has changed meanwhile.
+func overtaken(items []*item) bool {
+	wait := make(map[entry.Group]bool)
+	for _, i := range items {
+		switch {
+		case i.outcome == waiting:
+			wait[i.group] = true
+		case i.outcome == published && wait[i.group]:
+			return true
+		}
+	}
+	return false
 }
 
 // identify gets the producer id of the transaction.
