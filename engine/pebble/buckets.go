@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -68,16 +69,16 @@ func (l *bucketList) drop(prefixes []string) {
 
 func (r *claimReader) Buckets(fn func(storage.Bucket) error) error {
 	var known bucketList
-	var found []string
-	var damage storage.DamageError
+	walk := bucketWalk{reader: r}
 	look := func(tables []*table) { known = r.unsealed.known.clone(tables) }
-	err := r.claims(prefixSpan([]byte{claimSpace}), look, func(tables []*table, c *cursor) (err error) {
+	err := r.claims(prefixSpan([]byte{claimSpace}), look, func(tables []*table, c *cursor) error {
+		walk.tables, walk.cursor = tables, c
 		if known.complete {
-			found, err = r.knownBuckets(&known, tables, c, &damage)
-			return err
+			return walk.known(&known)
 		}
-		if found, err = r.allBuckets(&known, tables, c, &damage); err == nil && damage.Err == nil {
-			r.unsealed.complement(&known, found)
+		err := walk.all(&known)
+		if err == nil && walk.damage.Err == nil {
+			r.unsealed.complement(&known, walk.found)
 		}
 		return err
 	})
@@ -87,8 +88,8 @@ func (r *claimReader) Buckets(fn func(storage.Bucket) error) error {
 	if err != nil {
 		return err
 	}
-	slices.Sort(found)
-	for _, prefix := range slices.Compact(found) {
+	slices.Sort(walk.found)
+	for _, prefix := range slices.Compact(walk.found) {
 		b, _, err := storage.SplitKey([]byte(prefix))
 		if err != nil {
 			return err
@@ -97,66 +98,95 @@ func (r *claimReader) Buckets(fn func(storage.Bucket) error) error {
 			return err
 		}
 	}
-	if damage.Err != nil {
-		return &damage
+	if walk.damage.Err != nil {
+		return &walk.damage
 	}
 	return nil
 }
 
-// knownBuckets returns the buckets of a complete list that have claims, or may have some in the damage.
-func (r *claimReader) knownBuckets(list *bucketList, tables []*table, c *cursor, damage *storage.DamageError) (found []string, err error) {
-	for prefix, some := range list.claimed {
-		if !some {
-			if some = r.unsealed.holdsSome(tables, prefix); !some {
-				start := spaced(claimSpace, []byte(prefix))
-				c.do(func() bool { return c.it.SeekGE(start) })
-				if some, err = r.seen(tables, prefix, c); err != nil {
-					if c.pass(start, damage) == nil {
-						return nil, err
-					}
-					some = true
-				}
-			}
-		}
-		if some {
-			found = append(found, prefix)
-		}
-	}
-	return found, c.err
+// A bucketWalk finds buckets. What damaged tables hide from it is in damage.
+type bucketWalk struct {
+	reader *claimReader
+	tables []*table // in memory
+	cursor *cursor
+	found  []string // their prefixes
+	damage storage.DamageError
 }
 
-// allBuckets returns the buckets that have claims, whether the list has them or not. It passes over
-// damaged tables, with all buckets that are only there or between their ends.
-func (r *claimReader) allBuckets(list *bucketList, tables []*table, c *cursor, damage *storage.DamageError) (found []string, err error) {
+// known finds the buckets of a complete list that have claims, or may have some in the damage.
+func (w *bucketWalk) known(list *bucketList) error {
+	for prefix, some := range list.claimed {
+		if !some && !w.reader.unsealed.holdsSome(w.tables, prefix) {
+			start := spaced(claimSpace, []byte(prefix))
+			w.cursor.limit(successor(start))
+			w.cursor.do(func() bool { return w.cursor.it.SeekGE(start) })
+			if !w.seen(prefix) {
+				continue
+			}
+			if _, ok := w.cursor.repair(&w.damage); !ok {
+				return w.cursor.err
+			}
+		}
+		w.found = append(w.found, prefix)
+	}
+	return nil
+}
+
+// all finds the buckets that have claims, whether the list has them or not.
+func (w *bucketWalk) all(list *bucketList) error {
 	for prefix := range list.claimed {
-		if r.unsealed.holdsSome(tables, prefix) {
-			found = append(found, prefix)
+		if w.reader.unsealed.holdsSome(w.tables, prefix) {
+			w.found = append(w.found, prefix)
 		}
 	}
-	at := []byte{claimSpace}
-	for ok := c.do(c.it.First); ; {
-		if ok {
-			prefix, _ := splitPrefix(c.it.Key()[1:])
+	return w.within(prefixSpan([]byte{claimSpace}))
+}
+
+// within finds the buckets in Pebble's tables that begin in a range. Any move may meet a damaged table
+// after the key it would find, as Pebble merges all tables: what lies before that table is found
+// without it. Then the walk goes on after it, without the buckets that are only there or between its ends.
+func (w *bucketWalk) within(span pebble.KeyRange) error {
+	w.cursor.limit(span.End)
+	for at := span.Start; bytes.Compare(at, span.End) < 0; {
+		if w.cursor.do(func() bool { return w.cursor.it.SeekGE(at) }) {
+			prefix, _ := splitPrefix(w.cursor.it.Key()[1:])
 			own := string(prefix)
 			at = successor(spaced(claimSpace, prefix))
-			if some, err := r.seen(tables, own, c); some || err != nil {
-				found = append(found, own)
+			if w.seen(own) {
+				w.found = append(w.found, own)
 			}
-		} else if at = c.pass(at, damage); at == nil {
-			return found, c.err
+			if _, ok := w.cursor.repair(&w.damage); !ok {
+				return w.cursor.err
+			}
+			continue
 		}
-		ok = c.do(func() bool { return c.it.SeekGE(at) })
+		cause := w.cursor.err
+		if cause == nil {
+			return nil
+		}
+		damaged, ok := w.cursor.repair(&w.damage)
+		if !ok || bytes.Compare(damaged.End, at) <= 0 || bytes.Compare(span.End, damaged.Start) <= 0 {
+			return cause
+		}
+		if bytes.Compare(at, damaged.Start) < 0 {
+			if err := w.within(pebble.KeyRange{Start: at, End: damaged.Start}); err != nil {
+				return err
+			}
+			w.cursor.limit(span.End)
+		}
+		at = damaged.End
 	}
+	return nil
 }
 
-// seen reports whether there is a claim at or after c, in the bucket with that prefix, that memory
-// does not remove.
-func (r *claimReader) seen(tables []*table, prefix string, c *cursor) (bool, error) {
+// seen reports whether there is a claim at or after the cursor, in the bucket with that prefix, that
+// memory does not remove. There may be one if the cursor fails.
+func (w *bucketWalk) seen(prefix string) bool {
 	start := spaced(claimSpace, []byte(prefix))
-	for ok := c.it.Valid(); ok && bytes.HasPrefix(c.it.Key(), start); ok = c.do(c.it.Next) {
-		if !r.unsealed.removes(tables, c.it.Key()[1:]) {
-			return true, c.err
+	for ok := w.cursor.err == nil && w.cursor.it.Valid(); ok && bytes.HasPrefix(w.cursor.it.Key(), start); ok = w.cursor.do(w.cursor.it.Next) {
+		if !w.reader.unsealed.removes(w.tables, w.cursor.it.Key()[1:]) {
+			return true
 		}
 	}
-	return false, c.err
+	return w.cursor.err != nil
 }

@@ -1,8 +1,8 @@
 package pebble
 
 import (
-	"bytes"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -15,24 +15,31 @@ type cursor struct {
 	err error
 }
 
-// pass makes the cursor usable again after it has met damage that is confined, which it adds to damage,
-// and returns the key after the damaged table, nil if it has not. at is where it was to move.
-func (c *cursor) pass(at []byte, damage *storage.DamageError) (next []byte) {
+// limit makes the cursor read only claims before end, and no tables that begin at end or later. It must be
+// moved to a key then.
+func (c *cursor) limit(end []byte) { c.it.SetBounds([]byte{claimSpace}, end) }
+
+// repair makes the cursor usable again after it has met damage that is confined, which it adds to damage,
+// and returns the range of the damaged table, the zero range if it has met none. Other errors remain.
+func (c *cursor) repair(damage *storage.DamageError) (damaged pebble.KeyRange, ok bool) {
 	if c.err == nil {
-		return nil
+		return damaged, true
 	}
-	d, span, ok := confined(c.err)
-	if !ok || bytes.Compare(span.End, at) <= 0 {
-		return nil
+	d, damaged, ok := confined(c.err)
+	if !ok {
+		return damaged, false
 	}
 	it, err := c.it.Clone(pebble.CloneOptions{})
 	if err != nil {
-		return nil
+		return damaged, false
 	}
 	_ = c.it.Close() // it returns the damage again
-	damage.Parts, damage.Err = append(damage.Parts, d), c.err
+	if !slices.Contains(damage.Parts, d) {
+		damage.Parts = append(damage.Parts, d)
+	}
+	damage.Err = c.err
 	c.it, c.err = it, nil
-	return span.End
+	return damaged, true
 }
 
 // do makes one move, and turns a panic, which damaged bytes cause, into an error.

@@ -51,11 +51,12 @@ func (m *meter) Usage() (u storage.Usage, err error) {
 func (m *meter) BucketBytes(b storage.Bucket) (uint64, error) {
 	span, prefix := bucketSpan(b), string(b.AppendPrefix(nil))
 	some := false
-	err := m.claimReader.claims(span, func([]*table) {}, func(tables []*table, c *cursor) (err error) {
+	err := m.claimReader.claims(span, func([]*table) {}, func(tables []*table, c *cursor) error {
 		if some = m.unsealed.holdsSome(tables, prefix); !some && c.do(c.it.First) {
-			some, err = m.claimReader.seen(tables, prefix, c)
+			walk := bucketWalk{reader: m.claimReader, tables: tables, cursor: c}
+			some = walk.seen(prefix)
 		}
-		return err
+		return nil
 	})
 	if errors.As(err, new(*storage.DamageError)) {
 		some, err = true, nil
