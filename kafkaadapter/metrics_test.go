@@ -118,7 +118,7 @@ func TestStaticAndDynamicConsumersShareARegistry(t *testing.T) {
 	}
 }
 
-func TestPinnedConsumersShareARegistryByTheirOrdinal(t *testing.T) {
+func TestPinnedConsumersShareARegistryByTheirIndex(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	for _, tt := range []struct {
 		ordinal int
@@ -127,7 +127,7 @@ func TestPinnedConsumersShareARegistryByTheirOrdinal(t *testing.T) {
 		o := someOptions()
 		o.Membership.Pinned, o.Telemetry.Registerer = Pinned{tt.ordinal, 2}, reg
 		_, err := New(memEngine(t), o)
-		if (err != nil) != tt.fails || err != nil && !strings.Contains(err.Error(), "Ordinal") {
+		if (err != nil) != tt.fails || err != nil && !strings.Contains(err.Error(), "Pinned.Index") {
 			t.Errorf("ordinal %d: %v", tt.ordinal, err)
 		}
 	}

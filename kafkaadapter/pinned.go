@@ -52,7 +52,7 @@ func (m *Membership) checkPinned() error {
 	case s == Pinned{}:
 		return nil
 	case s.Count < 1 || s.Index < 0 || s.Index >= s.Count:
-		return fmt.Errorf("%w: Options.Membership.Pinned is %d of %d: give an Ordinal from 0 to Of-1", ErrOption, s.Index, s.Count)
+		return fmt.Errorf("%w: Options.Membership.Pinned is %d of %d: give an Index from 0 to Count-1", ErrOption, s.Index, s.Count)
 	case m.InstanceID != "" || m.ServerSideAssignment:
 		return fmt.Errorf("%w: Options.Membership.Pinned is set with InstanceID or ServerSideAssignment, which are for members of a group: leave them out", ErrOption)
 	}

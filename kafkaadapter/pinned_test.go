@@ -77,7 +77,7 @@ func TestPinnedConsumerContinuesWhereItsStoreIs(t *testing.T) {
 
 // Two processes with the same ordinal have a store each. The one that finds the other's commit
 // stops.
-func TestSecondConsumerWithOneOrdinalStopsTheFirst(t *testing.T) {
+func TestSecondConsumerWithOneIndexStopsTheFirst(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a")
 	m := r.start(t, r.work(2, nil), pinned(0, 1))
