@@ -123,3 +123,20 @@ func (c *core) begin() (last, floor uint64, err error) {
 
 // patience is how long Close waits for a failed disk or a failed Pebble.
 const patience = 10 * time.Second
+
+// liveLogs returns how many logs are not all in tables.
+func (c *core) liveLogs() (int, error) {
+	return readValue(c.fault, func() (int, error) { return int(c.db.Metrics().WAL.Files), nil })
+}
+
+// forgetLogs makes the reserve forget logs after each flush, until stop is closed.
+func (c *core) forgetLogs(stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-c.disk.emptied:
+			c.disk.reserve.forgetLogs(c.liveLogs)
+		}
+	}
+}

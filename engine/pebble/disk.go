@@ -44,6 +44,7 @@ type disk struct {
 	written atomic.Uint64
 	flushes atomic.Uint64 // memory tables flushed
 	flushed func()        // called after each flush
+	emptied chan struct{} // takes one: a flush has ended, and logs may be in tables
 
 	damages   *damages
 	manifests manifests
@@ -81,7 +82,7 @@ func heldDisk(held *storedir.Dir) *disk {
 }
 
 func newDisk(fsys vfs.FS, dir string) *disk {
-	return &disk{FS: fsys, dir: dir, fault: newFault(), flushed: func() {}, damages: newDamages()}
+	return &disk{FS: fsys, dir: dir, fault: newFault(), flushed: func() {}, emptied: make(chan struct{}, 1), damages: newDamages()}
 }
 
 // dead reports whether the disk discards changes.

@@ -46,7 +46,7 @@
 //
 // Open writes the claims of the log to tables. So that a full disk has room for them, a reserve takes
 // space: a file that Open removes when it meets a full disk (reserve.go). It has 4 MiB and as much as the
-// two newest logs. If it cannot grow, the store fails while it can still be opened. The machine's own file
+// logs that are not in tables yet. If it cannot grow, the store fails while it can still be opened. The machine's own file
 // system has it, no other [Options.FS]. It is as large as other file systems allow: one that copies on
 // write may need space even to remove a file.
 //

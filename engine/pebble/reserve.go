@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,24 +53,44 @@ type reserve struct {
 	begun bool       // the store is open
 	file  *os.File   // nil until there was room for it, and after close
 	size  int64
-	logs  [2]*atomic.Int64 // the ends of the two newest logs; older ones are in tables
+	logs  []*atomic.Int64 // the ends of the logs that are not all in tables, in their order; 0 before the first write
 }
 
 // newLog returns where the end of a new log is to be noted.
 func (r *reserve) newLog() *atomic.Int64 {
+	log := new(atomic.Int64)
+	if r.dir == nil {
+		return log
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.logs[0], r.logs[1] = new(atomic.Int64), r.logs[0]
-	return r.logs[0]
+	r.logs = append(r.logs, log)
+	return log
+}
+
+// forgetLogs forgets the oldest logs, which are in tables. live returns how many are not: it may omit
+// a new log as long as nothing is written to that.
+func (r *reserve) forgetLogs(live func() (int, error)) {
+	r.mu.Lock()
+	written := len(r.logs)
+	for written > 0 && r.logs[written-1].Load() == 0 {
+		written--
+	}
+	r.mu.Unlock()
+	n, err := live()
+	if err != nil || n >= written {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.logs = slices.Delete(r.logs, 0, min(written-n, len(r.logs)))
 }
 
 // need returns how large the reserve should be. The caller holds mu.
 func (r *reserve) need() int64 {
 	n := int64(reserveBytes)
 	for _, log := range r.logs {
-		if log != nil {
-			n += log.Load()
-		}
+		n += log.Load()
 	}
 	return n
 }
@@ -231,7 +252,7 @@ func writeRandom(f *os.File, offset, n int64) error {
 func (r *reserve) shrink() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.logs = [2]*atomic.Int64{}
+	r.logs = nil
 	if r.file != nil && r.size > reserveBytes && r.file.Truncate(reserveBytes) == nil {
 		r.size = reserveBytes
 	}

@@ -71,6 +71,10 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 		}
 	}
 	p.EventListener.FlushEnd = func(info pebble.FlushInfo) {
+		select {
+		case d.emptied <- struct{}{}:
+		default:
+		}
 		if info.Err == nil {
 			d.flushes.Add(1)
 			d.flushed()

@@ -70,6 +70,7 @@ func Open(dir string, o Options) (*Store, error) {
 		}
 		return Open(dir, o)
 	}
+	d.reserve.forgetLogs(s.core.liveLogs)
 	d.reserve.begin()
 	if d.held != nil {
 		d.held.Watch(d.fault.set)
@@ -87,6 +88,7 @@ func Open(dir string, o Options) (*Store, error) {
 	s.background.Go(func() { s.compactor.compactFlushed(s.attester.stop) })
 	s.background.Go(func() { s.compactor.compactRuns(s.attester.stop) })
 	s.background.Go(func() { s.core.mirror(s.attester.stop) })
+	s.background.Go(func() { s.core.forgetLogs(s.attester.stop) })
 	s.background.Go(func() { d.damages.report(o.Logger, s.attester.stop) })
 	go s.sealer.seal()
 	return s, nil
