@@ -1,15 +1,18 @@
 package pebble
 
 import (
+	"bytes"
 	"errors"
 	"log/slog"
 	"maps"
 	"slices"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/weekbucket"
 )
 
 // claimCold claims events of a scope in a week.
@@ -194,4 +197,38 @@ func TestClaimsForgottenBeforeDamageStopNothing(t *testing.T) {
 		t.Error(got, err)
 	}
 	_ = e.Close()
+}
+
+// Of a table that ends with the removal of a bucket, in any week. Some weeks end in 0xFF.
+func TestDamageOfATableThatEndsWithADropIsConfined(t *testing.T) {
+	fsys := vfs.NewMem()
+	s := openSmall(t, fsys)
+	defer mustClose(t, s)
+	for _, week := range []weekbucket.Week{0x19cfd, 0x19cfe, 0x19cff, 0x19d00, 0x1ffff} {
+		b := storage.Bucket{Scope: "a", Week: week}
+		if err := s.core.db.DeleteRange(bucketSpan(b).Start, bucketSpan(b).End, pebble.Sync); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.core.db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		levels, err := s.core.db.SSTables(pebble.WithKeyRangeFilter(bucketSpan(b).Start, bucketSpan(b).End))
+		if err != nil || len(levels[0]) == 0 {
+			t.Fatal(levels, err)
+		}
+		newest := levels[0][len(levels[0])-1]
+		info := pebble.DataCorruptionInfo{Path: "000001.sst"}
+		info.Bounds.Start = newest.Smallest.UserKey
+		info.Bounds.End.Key = newest.Largest.UserKey
+		for range 2 { // an exclusive end, and an inclusive one
+			d, span, ok := damageOf(&info)
+			if !ok || !d.Concerns(b) || !bytes.Equal(span.Start, bucketSpan(b).Start) || bytes.Compare(span.End, bucketSpan(b).End) < 0 {
+				t.Errorf("%v: %v %v %x", b, ok, d, span)
+			}
+			if exclusive := info.Bounds.End.Kind == 0; exclusive && d.Last != b {
+				t.Errorf("%v: last is %v", b, d.Last)
+			}
+			info.Bounds.End.Kind++
+		}
+	}
 }

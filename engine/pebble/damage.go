@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/weekbucket"
 )
 
 // Damage in a table with nothing but claims is confined: Pebble checks the checksum of each block that
@@ -32,16 +33,31 @@ func damageOf(info *pebble.DataCorruptionInfo) (d storage.Damage, span pebble.Ke
 	if len(b.Start) == 0 || b.Start[0] != claimSpace || len(b.End.Key) == 0 || b.End.Key[0] != claimSpace {
 		return d, span, false
 	}
-	first, _, err := storage.SplitKey(b.Start[1:])
+	first, _, err := bucketAt(b.Start)
 	if err != nil {
 		return d, span, false
 	}
-	last, _, err := storage.SplitKey(b.End.Key[1:])
+	last, id, err := bucketAt(b.End.Key)
 	if err != nil {
 		return d, span, false
+	}
+	if len(id) == 0 && last.Week > weekbucket.Min && !b.End.IsUpperBoundFor(bytes.Compare, b.End.Key) {
+		last.Week-- // the table ends where a dropped bucket does
 	}
 	d = storage.Damage{File: filepath.Base(filepath.FromSlash(info.Path)), First: first, Last: last}
 	return d, pebble.KeyRange{Start: bytes.Clone(b.Start), End: successor(last.AppendPrefix([]byte{claimSpace}))}, true
+}
+
+// bucketAt splits a bound of a table. The end of a dropped bucket lacks the zeros at the end of the next week.
+func bucketAt(bound []byte) (b storage.Bucket, id []byte, err error) {
+	key := bytes.Clone(bound[1:])
+	for range weekbucket.KeySize {
+		if b, id, err = storage.SplitKey(key); err == nil {
+			return b, id, nil
+		}
+		key = append(key, 0)
+	}
+	return b, id, err
 }
 
 // damages has the damaged tables that were met and that still exist. Pebble reports them, also those
