@@ -263,3 +263,21 @@ func TestWithoutAReserveStateDoesNotFillTheDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Tools such as cp and rsync may copy the reserve as a file with holes.
+func TestAReserveWithHolesIsMadeAnew(t *testing.T) {
+	d := &smallDisk{T: t, dir: t.TempDir()}
+	path := filepath.Join(d.dir, "s", "hapax-reserve")
+	for range 2 {
+		e, err := d.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := d.reserve(); n < 4<<20 {
+			t.Errorf("the reserve takes %d bytes", n)
+		}
+		if err := errors.Join(e.Close(), os.Truncate(path, 0), os.Truncate(path, 4<<20)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

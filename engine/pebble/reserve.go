@@ -1,6 +1,7 @@
 package pebble
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -107,14 +108,23 @@ func (r *reserve) begin() {
 	_ = r.restore()
 }
 
-// open opens the file, or makes it. The caller holds mu.
+// open opens the file, or makes it, also in place of a copy with holes, which take no space. The caller
+// holds mu.
 func (r *reserve) open() error {
 	f, err := r.dir.OpenFile(reserveName, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return err
 	}
+	info, err := f.Stat()
+	if err == nil && allocated(info) < info.Size() {
+		if err := errors.Join(f.Close(), r.dir.Remove(reserveName)); err != nil {
+			return err
+		}
+		r.file, err = r.dir.OpenFile(reserveName, os.O_RDWR|os.O_CREATE)
+		return err
+	}
 	r.file = f
-	if info, err := f.Stat(); err == nil {
+	if err == nil {
 		r.size = info.Size()
 	}
 	return nil

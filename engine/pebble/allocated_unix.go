@@ -1,0 +1,16 @@
+//go:build unix
+
+package pebble
+
+import (
+	"os"
+	"syscall"
+)
+
+// allocated returns the space that a file takes.
+func allocated(info os.FileInfo) int64 {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return stat.Blocks * 512
+	}
+	return info.Size()
+}
