@@ -232,3 +232,40 @@ func TestDamageOfATableThatEndsWithADropIsConfined(t *testing.T) {
 		}
 	}
 }
+
+// Stats says that a part of the store is damaged as long as events fail, also when a dropped week was cut
+// out of the damaged table.
+func TestDamageOutsideADroppedWeekIsStillReported(t *testing.T) {
+	l := coldLayout{apart: true, compacted: true, claims: 60}
+	files := coldStore(t, l)
+	failed := 0
+	for _, at := range dataSpots(t, files, nil) {
+		e, _, err := openCold(flipped(t, files, at), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newColdCheck(e, l)
+		c.all(t, coldWeeks, nil)
+		for week := coldWeeks; week > 0; week-- {
+			ev := coldEvent("", week, 0)
+			if _, err := e.Retention().DropWeek(t.Context(), bucketOf(t, &ev).Week); err != nil {
+				t.Fatal(err)
+			}
+			if err := e.Retention().Reclaimed(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			stats, err := e.Stats()
+			if c.all(t, week-1, nil); err != nil || c.failed > 0 && len(stats.Store.Damaged) == 0 {
+				t.Errorf("%v: after the drop of week %d, %d events fail, and nothing is damaged: %v", at, week, c.failed, err)
+			}
+			if week == 1 && len(stats.Store.Damaged) > 0 {
+				t.Errorf("%v: all weeks are dropped, and there is damage: %v", at, stats.Store.Damaged)
+			}
+			failed += c.failed
+		}
+		_ = e.Close()
+	}
+	if failed == 0 {
+		t.Error("no event failed after a drop: nothing was tested")
+	}
+}

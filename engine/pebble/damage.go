@@ -2,7 +2,9 @@ package pebble
 
 import (
 	"bytes"
+	"cmp"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,22 +32,28 @@ func confined(err error) (d storage.Damage, span pebble.KeyRange, ok bool) {
 
 func damageOf(info *pebble.DataCorruptionInfo) (d storage.Damage, span pebble.KeyRange, ok bool) {
 	b := &info.Bounds
-	if len(b.Start) == 0 || b.Start[0] != claimSpace || len(b.End.Key) == 0 || b.End.Key[0] != claimSpace {
+	exclusive := !b.End.IsUpperBoundFor(bytes.Compare, b.End.Key)
+	return damageBetween(filepath.Base(filepath.FromSlash(info.Path)), b.Start, b.End.Key, exclusive)
+}
+
+// damageBetween returns the damage of a table with these bounds, if it has nothing but claims.
+func damageBetween(file string, start, end []byte, exclusive bool) (d storage.Damage, span pebble.KeyRange, ok bool) {
+	if len(start) == 0 || start[0] != claimSpace || len(end) == 0 || end[0] != claimSpace {
 		return d, span, false
 	}
-	first, _, err := bucketAt(b.Start)
+	first, _, err := bucketAt(start)
 	if err != nil {
 		return d, span, false
 	}
-	last, id, err := bucketAt(b.End.Key)
+	last, id, err := bucketAt(end)
 	if err != nil {
 		return d, span, false
 	}
-	if len(id) == 0 && last.Week > weekbucket.Min && !b.End.IsUpperBoundFor(bytes.Compare, b.End.Key) {
+	if exclusive && len(id) == 0 && last.Week > weekbucket.Min {
 		last.Week-- // the table ends where a dropped bucket does
 	}
-	d = storage.Damage{File: filepath.Base(filepath.FromSlash(info.Path)), First: first, Last: last}
-	return d, pebble.KeyRange{Start: bytes.Clone(b.Start), End: successor(last.AppendPrefix([]byte{claimSpace}))}, true
+	d = storage.Damage{File: file, First: first, Last: last}
+	return d, pebble.KeyRange{Start: bytes.Clone(start), End: successor(last.AppendPrefix([]byte{claimSpace}))}, true
 }
 
 // bucketAt splits a bound of a table. The end of a dropped bucket lacks the zeros at the end of the next week.
@@ -66,8 +74,11 @@ type damages struct {
 	found chan struct{} // takes one: there is something to log
 
 	mu     sync.Mutex // guards tables; Pebble may hold locks in the calls
-	tables map[string]*damagedTable
+	tables map[damagedKey]*damagedTable
 }
+
+// A damagedKey is that of a table: after an excision, several may be in a file.
+type damagedKey struct{ file, start string }
 
 type damagedTable struct {
 	damage storage.Damage
@@ -85,7 +96,7 @@ const damageLogInterval = time.Hour
 const statsRetry = 200 * time.Millisecond
 
 func newDamages() *damages {
-	return &damages{found: make(chan struct{}, 1), tables: make(map[string]*damagedTable)}
+	return &damages{found: make(chan struct{}, 1), tables: make(map[damagedKey]*damagedTable)}
 }
 
 func inTableStats() bool { return isCalledBy("(*DB).collectTableStats") }
@@ -98,10 +109,11 @@ func (m *damages) note(info pebble.DataCorruptionInfo) bool {
 		return false
 	}
 	m.mu.Lock()
-	t := m.tables[d.File]
+	key := damagedKey{d.File, string(span.Start)}
+	t := m.tables[key]
 	if t == nil {
 		t = &damagedTable{}
-		m.tables[d.File] = t
+		m.tables[key] = t
 	}
 	t.damage, t.span, t.cause, t.met = d, span, info.Details, true
 	m.mu.Unlock()
@@ -115,34 +127,67 @@ func (m *damages) note(info pebble.DataCorruptionInfo) bool {
 	return true
 }
 
-// forget removes a table that is deleted, or whose damage may be gone.
+// forget removes the tables of a file that is deleted.
 func (m *damages) forget(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.tables, name)
+	maps.DeleteFunc(m.tables, func(key damagedKey, _ *damagedTable) bool { return key.file == name })
 }
 
-// list returns the damaged tables by name.
+// cut replaces the tables that overlap with a range, which was removed from them, by those that are left
+// of them: the damage may be in any. left has all tables with claims.
+func (m *damages) cut(span pebble.KeyRange, left [][]pebble.SSTableInfo) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	whole := make(map[damagedKey]*damagedTable)
+	for key, t := range m.tables {
+		if overlap(t.span, span) {
+			whole[key] = t
+			delete(m.tables, key)
+		}
+	}
+	for _, level := range left {
+		for i := range level {
+			x := &level[i]
+			d, part, ok := damageBetween(tableName(uint64(x.BackingSSTNum)), x.Smallest.UserKey, x.Largest.UserKey, x.Largest.IsExclusiveSentinel())
+			for key, t := range whole {
+				if ok && key.file == d.File && overlap(t.span, part) {
+					p := *t
+					p.damage, p.span = d, part
+					m.tables[damagedKey{d.File, string(part.Start)}] = &p
+				}
+			}
+		}
+	}
+}
+
+func overlap(a, b pebble.KeyRange) bool {
+	return bytes.Compare(a.Start, b.End) < 0 && bytes.Compare(b.Start, a.End) < 0
+}
+
+// list returns the damaged tables by name, those of a file by key.
 func (m *damages) list() (list []storage.Damage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, t := range m.tables {
 		list = append(list, t.damage)
 	}
-	slices.SortFunc(list, func(a, b storage.Damage) int { return strings.Compare(a.File, b.File) })
+	slices.SortFunc(list, func(a, b storage.Damage) int {
+		return cmp.Or(strings.Compare(a.File, b.File), bytes.Compare(a.First.AppendPrefix(nil), b.First.AppendPrefix(nil)))
+	})
 	return list
 }
 
-// within returns the names of the damaged tables that overlap with a range.
-func (m *damages) within(span pebble.KeyRange) (names []string) {
+// in reports whether a damaged table overlaps with a range.
+func (m *damages) in(span pebble.KeyRange) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for name, t := range m.tables {
-		if bytes.Compare(t.span.Start, span.End) < 0 && bytes.Compare(span.Start, t.span.End) < 0 {
-			names = append(names, name)
+	for _, t := range m.tables {
+		if overlap(t.span, span) {
+			return true
 		}
 	}
-	return names
+	return false
 }
 
 // report logs damaged tables until stop is closed.

@@ -77,16 +77,19 @@ func (r *reclaimer) rewrite(ctx context.Context, spans []pebble.KeyRange) error 
 func (r *reclaimer) cutOut(ctx context.Context, spans []pebble.KeyRange) error {
 	adjacent := func(end, start []byte) bool { return bytes.Compare(end, start) < 0 }
 	for _, span := range joined(spans, adjacent) {
-		damaged := r.core.disk.damages.within(span)
-		if len(damaged) == 0 {
+		if !r.core.disk.damages.in(span) {
 			continue
 		}
 		if err := r.core.fault.write(func() error { return r.core.db.Excise(ctx, span) }); err != nil {
 			return fmt.Errorf("hapax: removing damage from what was dropped: %w", asRead(err))
 		}
-		for _, name := range damaged {
-			r.core.disk.damages.forget(name)
+		left, err := readValue(r.core.fault, func() ([][]pebble.SSTableInfo, error) {
+			return r.core.db.SSTables(pebble.WithKeyRangeFilter([]byte{claimSpace}, []byte{claimSpace + 1}))
+		})
+		if err != nil {
+			return fmt.Errorf("hapax: listing what is left of damaged tables: %w", asRead(err))
 		}
+		r.core.disk.damages.cut(span, left)
 	}
 	return nil
 }
