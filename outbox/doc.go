@@ -56,7 +56,10 @@
 //
 // A partition that does not answer for a second, while others do, is held: its messages are not sent
 // until it answers, and no batch waits for it. What the plain relay has sent stays with the client,
-// which publishes it as soon as it can. The exactly-once relay aborts the transaction, publishes the
+// which publishes it as soon as it can. Only if messages without a key are among it, which other
+// partitions may have, does the relay close its client after Batch.Time and send all of it again: those
+// without a key to other partitions, the others when the partition is tried again. What the broker had
+// received without an answer is then published twice. The exactly-once relay aborts the transaction, publishes the
 // others without the messages of the partition, and tries these again after four seconds, and after
 // longer times if the partition is still silent; each such trial delays the others, for a second at
 // first and for Batch.Time at most. While it holds a partition, it also sends one message at a time of

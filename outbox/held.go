@@ -13,7 +13,8 @@ import (
 // A partition that does not answer, while others do, is held: its messages are not sent, so that each
 // batch does not wait for it. The plain relay leaves the messages that it has sent to the client,
 // which publishes them when it can; the partition is held until then. In a Kafka transaction that is
-// impossible: the exactly-once relay aborts it, and holds the partition for a time.
+// impossible: the exactly-once relay aborts it, and holds the partition for a time. So does the plain
+// relay after Batch.Time if the client has a message without a key, which other partitions may have.
 
 // silence is the time without an answer after which a partition is held. It is doubled for each time
 // that a partition was held in succession, by the exactly-once relay: so a slow one is published to.
@@ -45,8 +46,8 @@ func (p partition) attrs() []any {
 
 type hold struct {
 	sent  int   // messages that the client has, of the plain relay
-	times int   // in succession, of the exactly-once relay
-	until int64 // when the exactly-once relay tries the partition again; 0: when the client has an answer
+	times int   // for a time, in succession
+	until int64 // when the partition is tried again; 0: when the client has an answer
 	over  bool  // that time has come
 }
 

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -135,6 +136,52 @@ dedup_outbox_held_partitions 1
 	}
 	if relay.shared.holds.holding() {
 		t.Error("the topic is still held")
+	}
+}
+
+// The client has chosen a silent partition for messages without a key, and would keep them forever.
+// After Batch.Time they go to another one. Those with a key stay with the client.
+func TestMessagesWithoutAKeyLeaveASilentPartition(t *testing.T) {
+	for _, key := range [][]byte{nil, []byte("k")} {
+		t.Run(fmt.Sprintf("key %q", key), func(t *testing.T) {
+			r := newRig(t)
+			relay := r.relay(Options{})
+			r.broker.silent = func(ctx context.Context, rec *kgo.Record) bool {
+				if rec.Topic != "two" {
+					return false
+				}
+				number := int32(0)
+				if _, held := relay.shared.holds.held(partition{"two", 0}); held && key == nil {
+					number = 1
+				}
+				ctx.(*flight).number.Store(number)
+				return number == 0
+			}
+			for n := range 3 {
+				send(t, r.eng, engine.Message{ID: fmt.Sprint("two", n), Topic: "two", Key: key})
+			}
+			r.messages("out", "k", 0, 1)
+			r.run(relay)
+			r.untilHeld(relay)
+			if key == nil {
+				until(t, "messages without a key on the other partition", func() bool {
+					r.clock.advance(silence)
+					return pending(t, r.eng) == 0
+				})
+				if n := len(r.broker.of("two")); n != 3 {
+					t.Errorf("%d messages were published, want 3", n)
+				}
+				return
+			}
+			for n := 1; n < 30; n++ {
+				r.clock.advance(silence)
+				r.messages("out", "k", n, n+1)
+				r.broker.await(t, n+1)
+			}
+			if n := r.broker.tried(); n != 31 {
+				t.Errorf("%d messages were sent, want the one that was left to the client once", n)
+			}
+		})
 	}
 }
 

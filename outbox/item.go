@@ -44,7 +44,11 @@ const (
 
 func (i *item) held() bool    { return i.key[0] == entry.HeldPrefix[0] }
 func (i *item) delayed() bool { return i.key[0] == entry.DelayedPrefix[0] }
-func (i *item) size() int     { return i.Entry.Size() + len(i.key) }
+
+// free reports whether the client chooses any partition for an item.
+func (i *item) free() bool { return i.Entry.Partition == entry.NoPartition && i.Entry.Key == nil }
+
+func (i *item) size() int { return i.Entry.Size() + len(i.key) }
 
 func parse(kv engine.KeyValue) (entry.Entry, error) {
 	e, err := entry.Parse(kv.Value)

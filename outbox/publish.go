@@ -71,7 +71,10 @@ func (c *connection) leave(b *sending) bool {
 	}
 	for i, f := range b.flying {
 		i.outcome, i.on = flying, f.partition()
-		c.hold(i.on, func(h *hold) { h.sent++ })
+		c.hold(i.on, func(h *hold) { h.sent, h.until, h.over = h.sent+1, 0, false })
+		if i.free() {
+			b.free++
+		}
 	}
 	b.left.Store(true)
 	c.leftOver = append(c.leftOver, b)
@@ -85,6 +88,9 @@ func (c *connection) landed() (items []*item) {
 			r := <-b.results
 			i := r.flight.item
 			delete(b.flying, i)
+			if i.free() {
+				b.free--
+			}
 			items = append(items, i)
 			i.offset, i.err = r.offset, r.err
 			if r.err == nil {
@@ -98,6 +104,47 @@ func (c *connection) landed() (items []*item) {
 	})
 	return items
 }
+
+// expired fails the messages that were left to the client, and closes it, when one of them could be
+// published to another partition and was not answered for Batch.Time. Their partitions are then held
+// for a time, so that it is.
+func (c *connection) expired() (items []*item) {
+	now := c.shared.opt.Clock.Now()
+	if !slices.ContainsFunc(c.leftOver, func(b *sending) bool { return b.free > 0 && now.Sub(b.started) >= c.shared.opt.Batch.Time }) {
+		return nil
+	}
+	c.abandon()
+	partitions := make(map[partition]struct{})
+	for _, b := range c.leftOver {
+		for i := range b.flying {
+			i.outcome, i.err = failed, errSilent
+			partitions[i.on] = struct{}{}
+			items = append(items, i)
+		}
+	}
+	c.leftOver = nil
+	c.holdForATime(partitions)
+	return items
+}
+
+// holdForATime holds partitions that are silent, until they are tried again.
+func (c *connection) holdForATime(partitions map[partition]struct{}) {
+	for p := range partitions {
+		c.hold(p, func(h *hold) {
+			h.until = c.shared.opt.Clock.Now().Add(holdTime(&c.shared.opt, h.times)).UnixMilli()
+			h.sent, h.times, h.over = 0, h.times+1, false
+		})
+	}
+}
+
+// holdTime returns how long a partition is held that was held before. A trial delays the others for as
+// long as the partition is silent: so it is rare.
+func holdTime(o *Options, times int) time.Duration {
+	return max(4*min(silence<<min(times, 10), o.Batch.Time), o.Retry.delay(uint64(times)+1))
+}
+
+// longestHold returns the maximum of holdTime.
+func longestHold(o *Options) time.Duration { return max(4*o.Batch.Time, o.Retry.Max) }
 
 // hold changes the hold of a partition.
 func (c *connection) hold(p partition, fn func(*hold)) {

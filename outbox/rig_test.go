@@ -122,6 +122,7 @@ type fakeBroker struct {
 	arrived *sync.Cond
 
 	holdTopic string
+	silent    func(ctx context.Context, r *kgo.Record) bool // whether a record never gets an answer
 }
 
 func newFakeBroker() *fakeBroker {
@@ -136,9 +137,13 @@ type fakeClient struct {
 	tx   []*kgo.Record // of the transaction
 }
 
-func (c *fakeClient) Produce(_ context.Context, r *kgo.Record, promise func(*kgo.Record, error)) {
+func (c *fakeClient) Produce(ctx context.Context, r *kgo.Record, promise func(*kgo.Record, error)) {
 	c.b.mu.Lock()
 	c.b.tries++
+	if c.b.silent != nil && c.b.silent(ctx, r) {
+		c.b.mu.Unlock()
+		return
+	}
 	try := c.b.tries
 	answer := c.b.answer
 	finish := func() {

@@ -26,6 +26,7 @@ type sending struct {
 
 	answers int         // of the broker
 	silent  bool        // partitions of the items in flight do not answer, while others do
+	free    int         // of the items that are left to the client, those that any partition may have
 	left    atomic.Bool // the items in flight are left to the client: results wake the session
 }
 
@@ -174,8 +175,12 @@ func (b *sending) areSilent() bool {
 	return true
 }
 
-// held returns how often in succession a partition of an item in flight was held.
+// held returns how often in succession a partition of an item in flight was held, of the exactly-once
+// relay: the plain one leaves them to the client.
 func (b *sending) held() (times int) {
+	if b.c.shared.opt.ExactlyOnce == nil {
+		return 0
+	}
 	for _, f := range b.flying {
 		times = max(times, b.c.shared.holds.times(f.partition()))
 	}

@@ -50,7 +50,7 @@ func (s *session) collect(ctx context.Context, now int64) (*work, error) {
 	}
 	s.queue.bound(now, s.connection.shared.opt.Retry.Max)
 	s.connection.shared.holds.pass(now, longestHold(&s.connection.shared.opt))
-	landed := s.connection.landed()
+	landed := append(s.connection.landed(), s.connection.expired()...)
 	s.release()
 	w, err := s.queue.collect(ctx, now, s.connection.shared.opt.Batch)
 	for _, i := range landed {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -118,22 +117,8 @@ func (c *connection) holdSilent(b *sending) {
 			partitions[f.partition()] = struct{}{}
 		}
 	}
-	for p := range partitions {
-		c.hold(p, func(h *hold) {
-			h.until = c.shared.opt.Clock.Now().Add(holdTime(&c.shared.opt, h.times)).UnixMilli()
-			h.times, h.over = h.times+1, false
-		})
-	}
+	c.holdForATime(partitions)
 }
-
-// holdTime returns how long a partition is held that was held before. A trial delays the others for as
-// long as the partition is silent: so it is rare.
-func holdTime(o *Options, times int) time.Duration {
-	return max(4*min(silence<<min(times, 10), o.Batch.Time), o.Retry.delay(uint64(times)+1))
-}
-
-// longestHold returns the maximum of holdTime.
-func longestHold(o *Options) time.Duration { return max(4*o.Batch.Time, o.Retry.Max) }
 
 // abort ends a transaction in which an item has failed; the other items are left to be published
 // again.
