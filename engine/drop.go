@@ -285,7 +285,7 @@ func (t *Retention) finishDrops(ctx context.Context) {
 		err = t.freeNames(ctx)
 	}
 	if err != nil || len(removed) > 0 {
-		return // an error has stopped the engine, or the engine is closing
+		return // the engine is closing or has failed, or the store has logged damage: the next drop and the next open try again
 	}
 	if owed, err := t.owedBuckets(); err == nil && len(owed) > 0 {
 		t.reclaimBehind(owed)
