@@ -3,6 +3,7 @@ package pebble
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -97,15 +98,17 @@ func (r *reserve) need() int64 {
 }
 
 // begin opens the file of a store that has been opened, and makes it as large as it should be, if there
-// is room.
-func (r *reserve) begin() {
+// is room. Another cause than a full disk is logged.
+func (r *reserve) begin(log *slog.Logger) {
 	if r.dir == nil {
 		return
 	}
 	r.mu.Lock()
 	r.begun = true
 	r.mu.Unlock()
-	_ = r.restore()
+	if err := r.restore(); err != nil && !sidecar.NoSpace(err) {
+		log.Warn("hapax: the store has no reserve: it may not open once its disk is full", "err", err)
+	}
 }
 
 // open opens the file, or makes it, also in place of a copy with holes, which take no space. The caller

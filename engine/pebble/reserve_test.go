@@ -1,9 +1,14 @@
 package pebble
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -69,4 +74,30 @@ func TestTheReserveCoversTheLogsOfStatesThatAreWrittenFast(t *testing.T) {
 		}
 	}
 	t.Log("logs:", most)
+}
+
+func TestAStoreThatCanHaveNoReserveLogsThat(t *testing.T) {
+	dir, logged := filepath.Join(t.TempDir(), "store"), new(bytes.Buffer)
+	open := func() {
+		t.Helper()
+		s, err := Open(dir, Options{Logger: slog.New(slog.NewTextHandler(logged, nil))})
+		if err == nil {
+			err = s.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	open()
+	if strings.Contains(logged.String(), "reserve") {
+		t.Fatal(logged)
+	}
+	path := filepath.Join(dir, reserveName)
+	if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	open()
+	if !strings.Contains(logged.String(), "no reserve") || !strings.Contains(logged.String(), "not a regular file") {
+		t.Errorf("logged: %s", logged)
+	}
 }

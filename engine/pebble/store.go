@@ -71,7 +71,7 @@ func Open(dir string, o Options) (*Store, error) {
 		return Open(dir, o)
 	}
 	d.reserve.forgetLogs(s.core.liveLogs)
-	d.reserve.begin()
+	d.reserve.begin(o.Logger)
 	if d.held != nil {
 		d.held.Watch(d.fault.set)
 	}
