@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"container/heap"
-	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -89,8 +88,12 @@ func (q *queue) release(all []partition) {
 	if len(all) == 0 {
 		return
 	}
+	released := make(map[partition]bool, 1)
+	for _, p := range all {
+		released[p] = true
+	}
 	for _, g := range q.backoff.groups {
-		if g.on != (partition{}) && slices.Contains(all, g.on) {
+		if g.on != (partition{}) && released[g.on] {
 			g.notBefore, g.on = min(g.notBefore, q.now), partition{}
 		}
 	}

@@ -204,6 +204,38 @@ func TestMessagesThatWereLeftToTheClientAreNotLost(t *testing.T) {
 	wantIDs(t, r.broker.of("sick"), "sick0", "sick1", "sick2")
 }
 
+// Run ends while a batch is in flight, in which the broker has acknowledged a message that an earlier
+// batch had left to the client: it is not published again.
+func TestMessageThatWasLeftAndAcknowledgedIsNotDoubledByTheEndOfRun(t *testing.T) {
+	r := newRig(t)
+	relay := r.relay(Options{})
+	r.broker.setHoldTopic("sick")
+	r.messages("sick", "k", 0, 1)
+	r.messages("out", "k", 0, 1)
+	run, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- relay.Run(run) }()
+	r.broker.awaitHeld(1)
+	r.untilHeld(relay)
+	until(t, "the end of the batch", func() bool { return len(entries(t, r.eng, entry.HeldPrefix)) == 1 && pending(t, r.eng) == 1 })
+	r.broker.setHold(true)
+	r.messages("out", "k", 1, 2)
+	r.broker.awaitHeld(2) // the next batch is in flight
+	cancel()
+	r.broker.release()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if n := pending(t, r.eng); n != 0 {
+		t.Errorf("%d messages would be published again", n)
+	}
+	r.broker.setHold(false)
+	r.broker.setHoldTopic("")
+	r.run(r.relay(Options{}))
+	r.drained()
+	wantIDs(t, r.broker.of("sick"), "sick0")
+}
+
 // If nothing is answered, the broker cannot be reached, or only one partition was asked. Messages that
 // have failed so do not delay others when they are tried again.
 func TestRetryWithoutAnswersDoesNotHoldOthers(t *testing.T) {

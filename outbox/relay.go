@@ -112,6 +112,7 @@ func (r *Relay) turn(ctx context.Context) (pause time.Duration, err error) {
 	r.shared.holds.reset()
 	s := &session{connection: connection{shared: r.shared}, queue: newQueue(r.shared)}
 	err = s.run(ctx)
+	err = errors.Join(err, s.end())
 	r.shared.marks.due.Store(0)
 	s.connection.abandon()
 	return 0, errors.Join(err, r.shared.lease.release(r.shared.eng))

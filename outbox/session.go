@@ -10,6 +10,7 @@ import (
 type session struct {
 	connection connection
 	queue      *queue
+	landed     []*item // left to the client by an earlier batch, answered, and not settled yet
 }
 
 // run publishes until ctx ends, the lease is lost, or no entries are left and the lease must be
@@ -43,6 +44,27 @@ func (s *session) run(ctx context.Context) error {
 	return nil
 }
 
+// end removes the messages of the client that were acknowledged after the last batch had begun, so
+// that they are not published again.
+func (s *session) end() error {
+	c := &change{}
+	for _, i := range append(s.landed, s.connection.landed()...) {
+		if i.outcome == published {
+			c.remove(i)
+			c.gone.Entries++
+			c.gone.Bytes += i.Entry.Bytes()
+		}
+	}
+	if c.gone.Entries == 0 {
+		return nil
+	}
+	if err := s.connection.shared.lease.update(context.Background(), s.connection.shared.eng, c.apply); err != nil {
+		return err
+	}
+	s.connection.shared.metrics.sent.Add(float64(c.gone.Entries))
+	return nil
+}
+
 // collect takes the next batch.
 func (s *session) collect(ctx context.Context, now int64) (*work, error) {
 	if s.connection.shared.marks.lookAgain.Swap(false) {
@@ -50,10 +72,10 @@ func (s *session) collect(ctx context.Context, now int64) (*work, error) {
 	}
 	s.queue.bound(now, s.connection.shared.opt.Retry.Max)
 	s.connection.shared.holds.pass(now, longestHold(&s.connection.shared.opt))
-	landed := append(s.connection.landed(), s.connection.expired()...)
+	s.landed = append(append(s.landed, s.connection.landed()...), s.connection.expired()...)
 	s.release()
 	w, err := s.queue.collect(ctx, now, s.connection.shared.opt.Batch)
-	for _, i := range landed {
+	for _, i := range s.landed {
 		w.landed = append(w.landed, i)
 		w.groups = append(w.groups, s.queue.groups[i.group])
 	}
@@ -115,6 +137,7 @@ func (s *session) batch(ctx context.Context, w *work) error {
 	if err := s.connection.shared.lease.update(ctx, s.connection.shared.eng, c.apply); err != nil {
 		return err
 	}
+	s.landed = nil
 	if len(s.queue.left) == 0 {
 		passed := s.queue.cursor
 		s.connection.shared.marks.passed.Store(&passed)
