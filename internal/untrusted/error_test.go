@@ -107,9 +107,9 @@ func TestErrorThatWrapsItselfIsTaken(t *testing.T) {
 
 func TestErrorOfManyRowsKeepsWhatItWraps(t *testing.T) {
 	sentinel := errors.New("the database is down")
-	rows := make([]error, 1000)
-	for i := range rows {
-		rows[i] = fmt.Errorf("row %d: %w", i, errors.New("refused"))
+	var rows []error
+	for i := range 1000 {
+		rows = append(rows, fmt.Errorf("row %d: %w", i, errors.New("refused")))
 	}
 	if err := errors.Join(append(rows, sentinel)...); !errors.Is(Error(err), sentinel) {
 		t.Error("what a joined error wraps last is lost")
