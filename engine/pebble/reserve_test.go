@@ -52,7 +52,7 @@ func TestTheReserveCoversTheLogsOfStatesThatAreWrittenFast(t *testing.T) {
 		t.Fatal(err)
 	}
 	random, value, most := rand.NewChaCha8([32]byte{1}), make([]byte, 200<<10), int64(0)
-	for seq := uint64(1); seq <= 2000; seq++ {
+	for seq := uint64(1); seq <= 600; seq++ {
 		_, _ = random.Read(value)
 		wait, err := s.Apply(&storage.Batch{Seq: seq, State: []storage.StateWrite{{Key: fmt.Appendf(nil, "k%d", seq), Value: value}}})
 		if err != nil {
