@@ -278,8 +278,13 @@ func TestOtherCallsEndWithTheirContextWhileTheStoreIsStalled(t *testing.T) {
 	if v := receive(t, gone); v != engine.Claimed {
 		t.Error(v)
 	}
-	wantVerdict(t, claim(t, e, leasedEvent("0")), engine.Duplicate)
-	wantVerdict(t, claim(t, e, leasedEvent("1")), engine.Claimed)
+	// the outcomes are unknown: the calls took effect, or ended before the committer had seen them
+	if v := claim(t, e, leasedEvent("0")).Verdict; v != engine.Duplicate && v != engine.Pending {
+		t.Errorf("after Finish: %v", v)
+	}
+	if v := claim(t, e, leasedEvent("1")).Verdict; v != engine.Claimed && v != engine.Pending {
+		t.Errorf("after Release: %v", v)
+	}
 }
 
 // An update whose context ends before its commit is decided applies nothing, and its claims are free
