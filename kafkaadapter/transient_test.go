@@ -29,11 +29,11 @@ func payloadID(away *atomic.Bool) func(*kgo.Record) ([]byte, time.Time, error) {
 	}
 }
 
-// checkWaits fails the test unless partition 0 stops for a transient error at offset 1 and
+// checkWaits fails the test unless partition 0 stops for a transient error, want, at offset 1 and
 // continues afterwards.
-func checkWaits(t *testing.T, r *rig, m *member, away *atomic.Bool) {
+func checkWaits(t *testing.T, r *rig, m *member, away *atomic.Bool, want error) {
 	t.Helper()
-	if e := m.stoppedOne(t); e.Reason != "transient" || !errors.Is(e, errAway) {
+	if e := m.stoppedOne(t); e.Reason != "transient" || !errors.Is(e, want) {
 		t.Errorf("stopped: %v", e)
 	}
 	if n := r.stored(t, 0); n != 1 {
@@ -57,7 +57,7 @@ func TestTransientErrorOfIdentificationWaits(t *testing.T) {
 	var away atomic.Bool
 	away.Store(true)
 	m := r.start(t, r.work(1, nil), func(o *Options) { o.Routes[0].Identify.Payload = payloadID(&away) })
-	checkWaits(t, r, m, &away)
+	checkWaits(t, r, m, &away, errAway)
 }
 
 func TestTransientErrorOfAHandlerCountsNoAttempt(t *testing.T) {
@@ -71,7 +71,7 @@ func TestTransientErrorOfAHandlerCountsNoAttempt(t *testing.T) {
 		}
 		return nil
 	}))
-	checkWaits(t, r, m, &away)
+	checkWaits(t, r, m, &away, errAway)
 }
 
 // A full outbox is full for all records alike: during an outage of Kafka, consumers whose handlers
@@ -93,22 +93,7 @@ func TestFullOutboxWaitsAndCountsNoAttempt(t *testing.T) {
 	}))
 	r.untilStored(t, 0, 1)
 	r.send(t, 0, "b", "c")
-	if e := m.stoppedOne(t); e.Reason != "transient" || !errors.Is(e, engine.ErrOutboxFull) {
-		t.Errorf("stopped: %v", e)
-	}
-	if n := r.stored(t, 0); n != 1 {
-		t.Errorf("the store is at %d", n)
-	}
-	if a := r.attemptsAt(t, 0); a != (attempts{}) {
-		t.Errorf("attempts %+v", a)
-	}
-	full.Store(false)
-	r.untilStored(t, 0, 3)
-	m.stop(t)
-	r.checkOnce(t, "a", "b", "c")
-	if r.letterCount(t) != 0 {
-		t.Error("a full outbox made a dead letter")
-	}
+	checkWaits(t, r, m, &full, engine.ErrOutboxFull)
 }
 
 // The records after it may take long.

@@ -128,6 +128,24 @@ func (r *rig) publishProgress(b *kafkatest.Broker, p *progress, how kgo.Transact
 	return &kgo.Record{Topic: rec.Topic, Key: rec.Key, Value: rec.Value, Headers: rec.Headers}
 }
 
+// recovers fails the test unless the recovery of a relay removes that many messages, and ignores that
+// many records.
+func (r *rig) recovers(o Options, removed, ignored int) {
+	r.t.Helper()
+	relay, err := New(r.eng, o)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := relay.shared.lease.take(ctx, r.eng); err != nil {
+		r.t.Fatal(err)
+	}
+	c := &connection{shared: relay.shared}
+	defer c.abandon()
+	if n, err := c.recover(ctx); n != removed || err != nil || c.progress.foreign != ignored {
+		r.t.Errorf("%d were removed, %v; %d records were ignored", n, err, c.progress.foreign)
+	}
+}
+
 // listing is an item as a record of progress lists it.
 func listing(n int) *item {
 	return &item{Entry: entry.Entry{ID: fmt.Sprint("m", n)}, key: entry.ReadyKey(uint64(n + 1))}
@@ -154,18 +172,7 @@ func TestCopiedProgressOfAnAbortedTransactionIsIgnored(t *testing.T) {
 	if err := errors.Join(other.ProduceSync(ctx, aborted).FirstErr(), other.EndTransaction(ctx, kgo.TryCommit)); err != nil {
 		t.Fatal(err)
 	}
-	relay, err := New(r.eng, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := relay.shared.lease.take(ctx, r.eng); err != nil {
-		t.Fatal(err)
-	}
-	c := &connection{shared: relay.shared}
-	defer c.abandon()
-	if removed, err := c.recover(ctx); removed != 1 || err != nil || c.progress.foreign != 2 {
-		t.Errorf("%d were removed, %v; %d records were ignored", removed, err, c.progress.foreign)
-	}
+	r.recovers(o, 1, 2)
 	if n := pending(t, r.eng); n != 2 {
 		t.Errorf("%d messages remain, want those that were not published", n)
 	}
@@ -198,18 +205,7 @@ func TestProgressOfOthersIsIgnored(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.publishProgress(b, own, kgo.TryCommit, listing(4))
-	relay, err := New(r.eng, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := relay.shared.lease.take(ctx, r.eng); err != nil {
-		t.Fatal(err)
-	}
-	c := &connection{shared: relay.shared}
-	defer c.abandon()
-	if removed, err := c.recover(ctx); removed != 1 || err != nil || c.progress.foreign != 4 {
-		t.Errorf("%d were removed, %v; %d records were ignored", removed, err, c.progress.foreign)
-	}
+	r.recovers(o, 1, 4)
 	for _, e := range entries(t, r.eng, entry.ReadyPrefix) {
 		if e.ID == "m4" {
 			t.Error("m4 was published and remains")

@@ -41,6 +41,7 @@
 //	dedup_store_written_bytes_total            counter                                bytes written to files
 //	dedup_store_bytes                          gauge      state (disk, reclaimable)   disk: all files; reclaimable is a part of it
 //	dedup_store_damaged_tables                 gauge                                  tables with damaged claims (Stats.Store.Damaged)
+//	dedup_store_without_reserve                gauge                                  1 while the disk is too full for the store's reserve (Stats.Store.WithoutReserve)
 //	dedup_week_claims                          gauge      week_start                  claims of a retained week
 //	dedup_week_store_bytes                     gauge      week_start                  their bytes on disk, estimated
 //	dedup_snapshot_failures_total              counter                                snapshots of the filters that were not written

@@ -46,6 +46,8 @@ var statFigures = []figure{
 		prometheus.CounterValue, func(s *engine.Stats) float64 { return float64(s.SnapshotFailures) }},
 	{"store_damaged_tables", "Tables with damaged claims: events that may be there are not decided.",
 		prometheus.GaugeValue, func(s *engine.Stats) float64 { return float64(len(s.Store.Damaged)) }},
+	{"store_without_reserve", "1 while the disk is too full for the store's reserve: only drops and removals are accepted.",
+		prometheus.GaugeValue, func(s *engine.Stats) float64 { return oneIf(s.Store.WithoutReserve) }},
 	{"open_transactions", "Transactions whose closures run.",
 		prometheus.GaugeValue, func(s *engine.Stats) float64 { return float64(s.OpenTransactions) }},
 	{"holds", "Holds that keep weeks from expiring.",

@@ -258,7 +258,16 @@ func TestWithoutAReserveStateDoesNotFillTheDisk(t *testing.T) {
 	if err := put("old", nil); err != nil {
 		t.Fatalf("a removal: %v", err)
 	}
+	if s, err := e.Stats(); err != nil || !s.Store.WithoutReserve {
+		t.Errorf("Stats does not say that there is no reserve: %v", err)
+	}
 	d.dropAll(e)
+	if err := errors.Join(os.Remove(filepath.Join(d.dir, "other")), put("new", value)); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := e.Stats(); err != nil || s.Store.WithoutReserve {
+		t.Errorf("Stats says that there is no reserve: %v", err)
+	}
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}

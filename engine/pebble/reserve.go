@@ -98,7 +98,7 @@ func (r *reserve) need() int64 {
 }
 
 // begin opens the file of a store that has been opened, and makes it as large as it should be, if there
-// is room. Another cause than a full disk is logged.
+// is room. It logs why not.
 func (r *reserve) begin(log *slog.Logger) {
 	if r.dir == nil {
 		return
@@ -106,7 +106,10 @@ func (r *reserve) begin(log *slog.Logger) {
 	r.mu.Lock()
 	r.begun = true
 	r.mu.Unlock()
-	if err := r.restore(); err != nil && !sidecar.NoSpace(err) {
+	switch err := r.restore(); {
+	case sidecar.NoSpace(err):
+		log.Warn("hapax: the store has no reserve, and accepts drops and removals only until there is room for it", "err", err)
+	case err != nil:
 		log.Warn("hapax: the store has no reserve: it may not open once its disk is full", "err", err)
 	}
 }

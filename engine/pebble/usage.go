@@ -45,6 +45,7 @@ func (m *meter) Usage() (u storage.Usage, err error) {
 	u.ReclaimableBytes = min(held+waiting, u.DiskBytes)
 	u.WrittenBytes = m.core.disk.written.Load()
 	u.Damaged = m.core.disk.damages.list()
+	u.WithoutReserve = m.core.disk.reserve.short.Load()
 	return u, nil
 }
 

@@ -215,4 +215,7 @@ type Usage struct {
 	// Damaged are the damaged parts that reads have met since the store was opened and that are still
 	// there.
 	Damaged []Damage
+	// WithoutReserve reports that the disk is too full for the space that Open needs, so that the store
+	// accepts drops and removals only.
+	WithoutReserve bool
 }
