@@ -277,6 +277,9 @@ func TestWrapRejectsOptionsThatCannotWork(t *testing.T) {
 			t.Errorf("%s: the error is %v", want, err)
 		}
 	}
+	if _, err := listener.Wrap(nil, func(context.Context, message) error { return nil }, listener.Options[message]{ID: idOf}); err == nil {
+		t.Error("a nil engine is accepted")
+	}
 	if _, err := listener.Wrap(r.eng, nil, listener.Options[message]{ID: idOf}); err == nil {
 		t.Error("a nil handler is accepted")
 	}

@@ -167,6 +167,11 @@ func TestRecordsThatCannotBeIdentified(t *testing.T) {
 	untyped.Attrs = kgo.NewRecordAttrs(kgo.RecordAttrsOpts{TimestampType: -1})
 	batch := structuredRecord(`[{"id":"7","source":"/s"}]`)
 	batch.Headers[0].Value = []byte("application/cloudevents-batch+json")
+	respelled := func(name string) *kgo.Record {
+		r := structuredRecord(`[{"id":"7","source":"/s"}]`)
+		r.Headers[0] = kgo.RecordHeader{Key: name, Value: batch.Headers[0].Value}
+		return r
+	}
 	avro := structuredRecord("\x02")
 	avro.Headers[0].Value = []byte("APPLICATION/CloudEvents+avro")
 	tests := []struct {
@@ -184,6 +189,8 @@ func TestRecordsThatCannotBeIdentified(t *testing.T) {
 		{"Payload's error panics", Rules{Payload: nilError}, aRecord(), ErrBadPayload, "nil pointer"},
 		{"Payload's error has a narrow As", Rules{Payload: narrowAs}, aRecord(), ErrBadPayload, "narrow"},
 		{"batch", Rules{}, batch, ErrBadPayload, "record of its own"},
+		{"batch, as JSON spells its type", Rules{}, respelled("Content_Type"), ErrBadPayload, "record of its own"},
+		{"batch, as Spring spells its type", Rules{}, respelled("contentType"), ErrBadPayload, "record of its own"},
 		{"batch without its name", Rules{}, structuredRecord(`[{"id":"7","source":"/s"}]`), ErrBadPayload, "array"},
 		{"Avro", Rules{}, avro, ErrBadPayload, "+avro"},
 		{"not JSON", Rules{}, structuredRecord("seven", "message_id", "7"), ErrBadPayload, "invalid"},
