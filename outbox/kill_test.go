@@ -78,6 +78,14 @@ func (v *victim) point() error {
 	return nil
 }
 
+// An aheadClock is ahead of the machine's. Pauses end: the relay makes some when a process was stopped
+// for so long that a transaction has timed out.
+type aheadClock struct{ by time.Duration }
+
+func (c aheadClock) Now() time.Time { return time.Now().Add(c.by) }
+
+func (aheadClock) After(d time.Duration) (<-chan time.Time, func()) { return machineClock{}.After(d) }
+
 // A mortalClient is a client of a victim.
 type mortalClient struct {
 	*kgo.Client
@@ -137,9 +145,7 @@ func killRun(t *testing.T, b *kafkatest.Broker, first disk, kills int, options f
 		o := options()
 		o.Client, o.Telemetry, o.Batch.Entries = b.ClientOptions(), quiet(), batch
 		o.Lease = Lease{TTL: time.Minute, Margin: 15 * time.Second}
-		clock := newFakeClock() // each process finds that the lease of the one before has expired
-		clock.now = clock.now.AddDate(0, 0, k)
-		o.Clock = clock
+		o.Clock = aheadClock{time.Duration(k) * 24 * time.Hour} // it finds that the lease of the one before has expired
 		v := &victim{disk: d, rng: rng, after: make(chan disk, 1)}
 		if k < kills {
 			v.left.Store(1 + rng.Int64N(each)) // one for each message
@@ -160,7 +166,7 @@ func killRun(t *testing.T, b *kafkatest.Broker, first disk, kills int, options f
 		done := make(chan error, 1)
 		go func() { done <- relay.Run(run) }()
 		if k < kills {
-			d = <-v.after
+			d = kafkatest.Receive(t, v.after)
 		} else {
 			until(t, "an empty outbox", func() bool { return pending(t, eng) == 0 })
 		}
@@ -191,8 +197,10 @@ func readIDs(t *testing.T, b *kafkatest.Broker, topic string) map[string]int {
 	}
 	c := b.Client(t, kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
 	seen := map[string]int{}
+	limit, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	for len(want) > 0 {
-		fetches := c.PollFetches(ctx)
+		fetches := c.PollFetches(limit)
 		if err := fetches.Err(); err != nil {
 			t.Fatal(err)
 		}
