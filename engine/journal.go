@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/decode"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -94,16 +95,16 @@ func (w *journalWriter) appendTo(dst []byte) []byte {
 
 // readJournal calls fn for each run of an entry, with its hashes as they are encoded.
 func readJournal(entry []byte, fn func(id runID, hashes []byte)) error {
-	d := decoder{rest: entry}
-	for len(d.rest) > 0 && d.err == nil {
-		n := d.count(8)
-		id := runID{bucketRef: bucketRef{scope: d.uvarint(), week: d.week()}, sign: d.byte()}
-		hashes := d.take(8 * uint64(n))
-		if d.err != nil || n == 0 || id.sign > journalDropped || id.sign == journalDropped && !bytes.Equal(hashes, make([]byte, 8)) {
+	d := decode.Decoder{Rest: entry}
+	for len(d.Rest) > 0 && !d.Bad {
+		n := d.Count(8)
+		id := runID{bucketRef: bucketRef{scope: d.Uvarint(), week: d.Week()}, sign: d.Byte()}
+		hashes := d.Take(8 * uint64(n))
+		if d.Bad || n == 0 || id.sign > journalDropped || id.sign == journalDropped && !bytes.Equal(hashes, make([]byte, 8)) {
 			break
 		}
 		fn(id, hashes)
-		if len(d.rest) == 0 {
+		if len(d.Rest) == 0 {
 			return nil
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/decode"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -95,9 +96,9 @@ func newNames() *names {
 
 // load reads one entry of the table in its stored form.
 func (n *names) load(name string, value []byte) error {
-	d := decoder{rest: value}
-	ref := d.uvarint()
-	if d.err != nil || len(d.rest) != 0 || ref >= limits.Names || name == "" {
+	d := decode.Decoder{Rest: value}
+	ref := d.Uvarint()
+	if d.Bad || len(d.Rest) != 0 || ref >= limits.Names || name == "" {
 		return fmt.Errorf("%w: number of name %q is %x", storage.ErrDamaged, name, value)
 	}
 	n.grow(ref + 1)
@@ -112,10 +113,10 @@ func (n *names) load(name string, value []byte) error {
 
 // loadUse reads one note of a week in its stored form.
 func (n *names) loadUse(key, value []byte) error {
-	d := decoder{rest: key}
-	_, week, ref := d.byte(), d.week(), d.uint16()
+	d := decode.Decoder{Rest: key}
+	_, week, ref := d.Byte(), d.Week(), d.Uint16()
 	only := bytes.Equal(value, usedAsScope)
-	if d.err != nil || len(d.rest) != 0 || !only && len(value) != 0 {
+	if d.Bad || len(d.Rest) != 0 || !only && len(value) != 0 {
 		return fmt.Errorf("%w: note %x of a name's use is %x", storage.ErrDamaged, key, value)
 	}
 	n.of(n.used, week).add(uint64(ref))

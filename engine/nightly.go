@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/decode"
 	"github.com/hapax-dev/hapax/internal/wait"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -91,9 +92,9 @@ func (t *Retention) lastNight() (at time.Time, incarnation uint64, err error) {
 	if !found {
 		return at, 1, nil
 	}
-	d := decoder{rest: value}
-	at, incarnation = time.UnixMilli(d.varint()), d.uvarint()
-	if d.err != nil || len(d.rest) != 0 {
+	d := decode.Decoder{Rest: value}
+	at, incarnation = time.UnixMilli(d.Varint()), d.Uvarint()
+	if d.Bad || len(d.Rest) != 0 {
 		err = t.core.stop(fmt.Errorf("%w: note of the nightly run %x", storage.ErrDamaged, value))
 	}
 	return at, incarnation, err

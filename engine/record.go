@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/decode"
 )
 
 // A State is the state of the handling of a claimed event. The values are stored forever.
@@ -234,17 +235,17 @@ func appendLongRecord(dst []byte, r *ClaimRecord, topic uint64) []byte {
 
 // parseRecord reads a record; the caller looks up the topic by its number.
 func parseRecord(b []byte) (r ClaimRecord, topic uint64, err error) {
-	d := decoder{rest: b}
-	form := d.byte()
+	d := decode.Decoder{Rest: b}
+	form := d.Byte()
 	if form&formShort != 0 {
 		return parseShortRecord(b)
 	}
 	r.State = State(form & formState)
-	r.Generation = d.uvarint()
-	ms := d.varint()
-	topic = d.uvarint()
-	partition := d.varint()
-	r.Origin.Offset = d.varint()
+	r.Generation = d.Uvarint()
+	ms := d.Varint()
+	topic = d.Uvarint()
+	partition := d.Varint()
+	r.Origin.Offset = d.Varint()
 	r.Origin.Partition = int32(partition)
 	r.FirstSeen = time.UnixMilli(ms).UTC()
 	if form&^(formState|formSent|formWindow|formFingerprint|formData) != 0 || r.State < Done || r.State > Released {
@@ -254,25 +255,25 @@ func parseRecord(b []byte) (r ClaimRecord, topic uint64, err error) {
 		return ClaimRecord{}, 0, fmt.Errorf("%w: claim record %x has a field that would not have been written", storage.ErrDamaged, b)
 	}
 	switch {
-	case d.err != nil:
-		return ClaimRecord{}, 0, fmt.Errorf("%w: claim record %x: %w", storage.ErrDamaged, b, d.err)
-	case len(d.rest) != 0, int64(r.Origin.Partition) != partition:
+	case d.Bad:
+		return ClaimRecord{}, 0, fmt.Errorf("%w: claim record %x is truncated or overlong", storage.ErrDamaged, b)
+	case len(d.Rest) != 0, int64(r.Origin.Partition) != partition:
 		return ClaimRecord{}, 0, fmt.Errorf("%w: claim record %x is malformed", storage.ErrDamaged, b)
 	}
 	return r, topic, nil
 }
 
 func parseShortRecord(b []byte) (r ClaimRecord, topic uint64, err error) {
-	d := decoder{rest: b}
-	topic = uint64(d.byte() &^ formShort)
-	partition := d.uvarint()
+	d := decode.Decoder{Rest: b}
+	topic = uint64(d.Byte() &^ formShort)
+	partition := d.Uvarint()
 	var ms [8]byte
-	copy(ms[8-shortTime:], d.take(shortTime))
-	offset := d.uvarint()
+	copy(ms[8-shortTime:], d.Take(shortTime))
+	offset := d.Uvarint()
 	switch {
-	case d.err != nil:
-		return ClaimRecord{}, 0, fmt.Errorf("%w: claim record %x: %w", storage.ErrDamaged, b, d.err)
-	case len(d.rest) != 0, partition > math.MaxInt32, offset > math.MaxInt64:
+	case d.Bad:
+		return ClaimRecord{}, 0, fmt.Errorf("%w: claim record %x is truncated or overlong", storage.ErrDamaged, b)
+	case len(d.Rest) != 0, partition > math.MaxInt32, offset > math.MaxInt64:
 		return ClaimRecord{}, 0, fmt.Errorf("%w: claim record %x is malformed", storage.ErrDamaged, b)
 	}
 	r.State = Done
@@ -282,31 +283,31 @@ func parseShortRecord(b []byte) (r ClaimRecord, topic uint64, err error) {
 }
 
 // parseMore reads the fields after the offset; it returns false if one of them has an invalid
-// value. d.err has other errors.
-func (r *ClaimRecord) parseMore(d *decoder, form byte) bool {
+// value. d.Bad says if there are other errors.
+func (r *ClaimRecord) parseMore(d *decode.Decoder, form byte) bool {
 	if form&formWindow != 0 {
-		window := d.uvarint()
-		if d.err == nil && (window == 0 || window > maxWindow) {
+		window := d.Uvarint()
+		if !d.Bad && (window == 0 || window > maxWindow) {
 			return false
 		}
 		r.Window = time.Duration(window) * time.Millisecond
 	}
 	if form&formSent != 0 {
-		sent := d.varint()
-		if d.err == nil && (sent == 0 || form&formWindow == 0) {
+		sent := d.Varint()
+		if !d.Bad && (sent == 0 || form&formWindow == 0) {
 			return false
 		}
 		r.SentUnixMilli = sent
 	}
 	if r.State == Leased {
-		r.Owner = d.uint64()
-		r.LeaseEnd = time.UnixMilli(d.varint()).UTC()
+		r.Owner = d.Uint64()
+		r.LeaseEnd = time.UnixMilli(d.Varint()).UTC()
 	}
 	if form&formFingerprint != 0 {
-		r.Fingerprint = string(d.take(d.uvarint()))
+		r.Fingerprint = string(d.Take(d.Uvarint()))
 	}
 	if form&formData != 0 {
-		r.Data = string(d.take(d.uvarint()))
+		r.Data = string(d.Take(d.Uvarint()))
 	}
-	return d.err != nil || (form&formFingerprint == 0) == (r.Fingerprint == "") && (form&formData == 0) == (r.Data == "")
+	return d.Bad || (form&formFingerprint == 0) == (r.Fingerprint == "") && (form&formData == 0) == (r.Data == "")
 }

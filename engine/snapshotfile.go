@@ -11,6 +11,7 @@ import (
 	"github.com/hapax-dev/hapax/bloom"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/crc32c"
+	"github.com/hapax-dev/hapax/internal/decode"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -63,24 +64,24 @@ func readSnapshotHeader(r io.Reader, size int64) (s *snapshot, weeks []weekbucke
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	d := decoder{rest: header}
-	if string(d.take(uint64(len(snapshotMagic)))) != snapshotMagic || d.uint32() != snapshotVersion {
+	d := decode.Decoder{Rest: header}
+	if string(d.Take(uint64(len(snapshotMagic)))) != snapshotMagic || d.Uint32() != snapshotVersion {
 		return nil, nil, 0, fmt.Errorf("%w: of another kind or version", errUnusable)
 	}
 	s = &snapshot{}
-	copy(s.identity.UUID[:], d.take(16))
-	s.identity.Incarnation = d.uint64()
-	s.seq = d.uint64()
+	copy(s.identity.UUID[:], d.Take(16))
+	s.identity.Incarnation = d.Uint64()
+	s.seq = d.Uint64()
 	s.counts = make(map[bucketRef]count)
-	for range d.count(1 + weekbucket.KeySize + 1 + 8) {
-		ref := bucketRef{scope: d.uvarint()}
-		ref.week = d.week()
-		s.counts[ref] = count{claims: d.uvarint(), xor: d.uint64()}
+	for range d.Count(1 + weekbucket.KeySize + 1 + 8) {
+		ref := bucketRef{scope: d.Uvarint()}
+		ref.week = d.Week()
+		s.counts[ref] = count{claims: d.Uvarint(), xor: d.Uint64()}
 	}
-	for range d.count(weekbucket.KeySize) {
-		weeks = append(weeks, d.week())
+	for range d.Count(weekbucket.KeySize) {
+		weeks = append(weeks, d.Week())
 	}
-	if d.err != nil || len(d.rest) != 0 {
+	if d.Bad || len(d.Rest) != 0 {
 		return nil, nil, 0, fmt.Errorf("%w: header malformed", errUnusable)
 	}
 	return s, weeks, size - int64(len(header)) - 8, nil

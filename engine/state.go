@@ -7,6 +7,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/decode"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -68,10 +69,10 @@ func (p OffsetKey) stateKey() []byte {
 }
 
 func parsePosition(key []byte) (OffsetKey, error) {
-	d := decoder{rest: key}
-	kind := d.byte()
-	p := OffsetKey{Group: string(d.bytes()), Topic: string(d.bytes()), Partition: int32(d.uint32())}
-	if d.err != nil || kind != stateOffset || len(d.rest) != 0 || p.check() != nil {
+	d := decode.Decoder{Rest: key}
+	kind := d.Byte()
+	p := OffsetKey{Group: string(d.Bytes()), Topic: string(d.Bytes()), Partition: int32(d.Uint32())}
+	if d.Bad || kind != stateOffset || len(d.Rest) != 0 || p.check() != nil {
 		return OffsetKey{}, fmt.Errorf("%w: offset key %x", storage.ErrDamaged, key)
 	}
 	return p, nil
@@ -85,12 +86,12 @@ func (o Offset) encode() []byte {
 }
 
 func parseOffset(value []byte) (Offset, error) {
-	d := decoder{rest: value}
-	o := Offset{Next: d.varint()}
-	epoch := d.varint()
+	d := decode.Decoder{Rest: value}
+	o := Offset{Next: d.Varint()}
+	epoch := d.Varint()
 	o.LeaderEpoch = int32(epoch)
-	copy(o.TopicID[:], d.take(16))
-	if d.err != nil || len(d.rest) != 0 || int64(o.LeaderEpoch) != epoch {
+	copy(o.TopicID[:], d.Take(16))
+	if d.Bad || len(d.Rest) != 0 || int64(o.LeaderEpoch) != epoch {
 		return Offset{}, fmt.Errorf("%w: offset %x", storage.ErrDamaged, value)
 	}
 	return o, nil
@@ -100,10 +101,10 @@ func parseOffset(value []byte) (Offset, error) {
 func encodeHold(t time.Time) []byte { return binary.AppendVarint(nil, t.UnixMilli()) }
 
 func parseHold(value []byte) (time.Time, error) {
-	d := decoder{rest: value}
-	t := time.UnixMilli(d.varint()).UTC()
+	d := decode.Decoder{Rest: value}
+	t := time.UnixMilli(d.Varint()).UTC()
 	_, err := weekbucket.Of(t)
-	if d.err != nil || len(d.rest) != 0 || err != nil {
+	if d.Bad || len(d.Rest) != 0 || err != nil {
 		return time.Time{}, fmt.Errorf("%w: hold %x", storage.ErrDamaged, value)
 	}
 	return t, nil
@@ -120,9 +121,9 @@ func encodeBuckets(buckets []storage.Bucket) []byte {
 
 func parseBuckets(value []byte) ([]storage.Bucket, error) {
 	var buckets []storage.Bucket
-	d := decoder{rest: value}
-	for len(d.rest) > 0 && d.err == nil {
-		b, tail, err := storage.SplitKey(d.bytes())
+	d := decode.Decoder{Rest: value}
+	for len(d.Rest) > 0 && !d.Bad {
+		b, tail, err := storage.SplitKey(d.Bytes())
 		if err != nil {
 			return nil, err
 		}
@@ -131,8 +132,12 @@ func parseBuckets(value []byte) ([]storage.Bucket, error) {
 		}
 		buckets = append(buckets, b)
 	}
-	if d.err != nil {
+	if d.Bad {
 		return nil, fmt.Errorf("%w: list of dropped buckets %x", storage.ErrDamaged, value)
 	}
 	return buckets, nil
+}
+
+func appendBytes(dst, b []byte) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
 }

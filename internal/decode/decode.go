@@ -1,7 +1,12 @@
 // Package decode reads binary fields from a slice.
 package decode
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/hapax-dev/hapax/weekbucket"
+)
 
 // A Decoder reads fields from the start of Rest. After the first field that does not fit, it sets
 // Bad and returns zeros. The returned slices share memory with Rest.
@@ -58,4 +63,54 @@ func (d *Decoder) Optional() []byte {
 		return nil
 	}
 	return d.Take(n - 1)
+}
+
+// Byte returns the next byte.
+func (d *Decoder) Byte() byte {
+	if b := d.Take(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+// Uint16 returns a number of 2 bytes, big endian.
+func (d *Decoder) Uint16() uint16 {
+	if b := d.Take(2); b != nil {
+		return binary.BigEndian.Uint16(b)
+	}
+	return 0
+}
+
+// Uint32 returns a number of 4 bytes, big endian.
+func (d *Decoder) Uint32() uint32 {
+	if b := d.Take(4); b != nil {
+		return binary.BigEndian.Uint32(b)
+	}
+	return 0
+}
+
+// Uint64 returns a number of 8 bytes, big endian.
+func (d *Decoder) Uint64() uint64 {
+	if b := d.Take(8); b != nil {
+		return binary.BigEndian.Uint64(b)
+	}
+	return 0
+}
+
+// Week returns a week as a key contains it.
+func (d *Decoder) Week() weekbucket.Week {
+	week, err := weekbucket.FromKey(d.Take(weekbucket.KeySize))
+	d.Bad = d.Bad || err != nil
+	return week
+}
+
+// Count returns the number of items that follow and occupy at least size bytes each, so that a
+// hostile number allocates nothing.
+func (d *Decoder) Count(size int) int {
+	n := d.Uvarint()
+	if n > math.MaxInt32 || int(n) > len(d.Rest)/size {
+		d.Bad = true
+		return 0
+	}
+	return int(n)
 }
