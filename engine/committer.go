@@ -174,7 +174,7 @@ func (c *committer) apply(g *group) {
 	c.core.applied.raise(g.batch.Seq)
 	for _, r := range g.requests {
 		if tx, ok := r.(*txRequest); ok {
-			tx.turn.end()
+			tx.turn.End()
 		}
 	}
 }

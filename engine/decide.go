@@ -200,7 +200,7 @@ func (d *decider) admitTx(g *group, r *txRequest) error {
 	d.writeSums(g, &r.writes)
 	d.tx.wrote(r, d.seq+1)
 	r.claimant.owner.won.Store(d.seq + 1)
-	r.member.committed(d.seq+1, met)
+	r.member.Committed(d.seq+1, met)
 	return nil
 }
 

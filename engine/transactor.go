@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"errors"
+
+	"github.com/hapax-dev/hapax/engine/internal/lane"
 )
 
 // A transactor begins, commits and ends transactions.
@@ -11,7 +13,7 @@ type transactor struct {
 	finder *finder
 	queue  *queue
 	tx     transactions
-	lane   lane
+	lane   lane.Lane
 	sums   *sums
 	outbox outbox
 	reused txSpares
@@ -32,6 +34,34 @@ func (t *transactor) newTx() *Tx {
 	tx.state = txState{core: t.core, status: &tx.status, others: &t.tx, req: req}
 	tx.judge = txJudge{core: t.core, finder: t.finder, txFinder: txFinder{core: t.core, finder: t.finder, status: &tx.status, others: &t.tx, spares: &t.reused, req: req}}
 	return tx
+}
+
+// awaitTurn waits for a turn if the member takes turns, and neither has nor awaits one already. The
+// turn ends as soon as the batch is applied, before it is durable, so that the next transaction runs
+// while the batch is synced.
+func (t *transactor) awaitTurn(ctx context.Context, member *lane.Member) (*lane.Turn, error) {
+	turn := member.Queue()
+	if turn == nil {
+		return nil, nil
+	}
+	select {
+	case <-turn.Begun():
+		return turn, nil
+	default:
+	}
+	var err error
+	select {
+	case <-turn.Begun():
+		return turn, nil
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-t.core.work.Done():
+		err = ErrClosed
+	case <-t.core.stopped:
+		err = t.core.Err()
+	}
+	turn.End()
+	return nil, err
 }
 
 // commit hands the transaction to the committer and waits until it is durable. If the error wraps
@@ -58,7 +88,7 @@ func (t *transactor) commit(ctx context.Context, tx *Tx) (err error) {
 			tx.status.lostTo = by
 			return ErrConflict
 		}
-		tx.turn.end()
+		tx.turn.End()
 		return t.core.settleContext(ctx) // its reads and results are durable
 	}
 	if err := t.sums.lookUp(t.core, &r.writes); err != nil {
@@ -80,8 +110,8 @@ func (t *transactor) afterLoss(ctx context.Context, tx *Tx) {
 	if to == 0 {
 		return
 	}
-	tx.turn.end()
-	tx.member.lost(to)
+	tx.turn.End()
+	tx.member.Lost(to)
 	t.core.applied.waitContext(ctx, to) // false: ctx has ended, or the engine has stopped, as the next call says
 }
 
@@ -96,7 +126,7 @@ func (t *transactor) end(tx *Tx) {
 	if tx.req == nil {
 		return
 	}
-	tx.turn.end()
+	tx.turn.End()
 	tx.req.writes.reset() // they are not read any more
 	tx.judge.txFinder.undo(progress{})
 	t.tx.finish(&tx.req.reads)

@@ -1,5 +1,7 @@
 package engine
 
+import "github.com/hapax-dev/hapax/engine/internal/lane"
+
 // A Tx is a transaction. It is valid inside the closure given to Update, and safe for use by
 // several goroutines there. Methods of a nil Tx, or of one whose closure has returned, return
 // ErrNoTransaction and touch nothing.
@@ -7,8 +9,8 @@ type Tx struct {
 	e     *transactor
 	owner owner // of its reservations
 
-	member *LaneMember // nil if it is not in the lane
-	turn   *turn       // nil if it runs without one
+	member *lane.Member // nil if it is not in the lane
+	turn   *lane.Turn   // nil if it runs without one
 
 	// Guarded by status.mu:
 

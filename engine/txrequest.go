@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/hapax-dev/hapax/engine/internal/lane"
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
@@ -17,8 +18,8 @@ type txRequest struct {
 	reads     readSet
 
 	// Set when the transaction is handed over.
-	member *LaneMember // nil if it is not in the lane
-	turn   *turn       // nil if it runs without one
+	member *lane.Member // nil if it is not in the lane
+	turn   *lane.Turn   // nil if it runs without one
 
 	lostTo uint64 // with ErrConflict: the batch with which it conflicts, or a later one
 }

@@ -7,8 +7,28 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hapax-dev/hapax/engine/internal/lane"
 	"github.com/hapax-dev/hapax/internal/untrusted"
 )
+
+// A LaneMember is a caller of Update. Its transactions take turns with those of other members as long
+// as they conflict, because one reads keys that another has written. Members without conflicts run in
+// parallel, and so do all members at first. A caller makes one member for each series of
+// transactions that run one after the other, for example for each partition that it consumes. A
+// member is safe for concurrent use and needs no closing.
+type LaneMember struct{ member *lane.Member }
+
+// Serialized reports whether the member has recently met another one, so that its next transaction
+// waits for its turn if others are before it. Work that does not need the transaction is then best
+// done before Update: in the turn, others wait for it.
+func (m *LaneMember) Serialized() bool { return m.lane().Serialized() }
+
+func (m *LaneMember) lane() *lane.Member {
+	if m == nil {
+		return nil
+	}
+	return m.member
+}
 
 // UpdateOptions change how Update runs. The zero value is safe.
 type UpdateOptions struct {
@@ -113,7 +133,7 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 		return err
 	}
 	tx := e.transactor.begin()
-	tx.judge.lazy, tx.judge.ctx, tx.member = opt.AllowUnsyncedDuplicates, ctx, opt.Lane
+	tx.judge.lazy, tx.judge.ctx, tx.member = opt.AllowUnsyncedDuplicates, ctx, opt.Lane.lane()
 	e.core.leave()
 	committed, left := false, false // left: the committer may still refer to the transaction
 	finish := func() {
@@ -139,7 +159,7 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 	if err := tx.prepare(opt); err != nil {
 		return err
 	}
-	if tx.turn, err = tx.member.await(ctx, &e.core); err == nil {
+	if tx.turn, err = e.transactor.awaitTurn(ctx, tx.member); err == nil {
 		err = ctx.Err() // it may have ended meanwhile
 	}
 	if err != nil {
@@ -169,10 +189,7 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 // After each conflict in a row the bound is doubled, up to 64 times the given one, so that a long
 // transaction commits in the end.
 func (e *Engine) JoinLane(turn time.Duration) *LaneMember {
-	if turn <= 0 {
-		turn = defaultTurn
-	}
-	return &LaneMember{lane: &e.transactor.lane, limit: min(turn, maxTurn)}
+	return &LaneMember{e.transactor.lane.Join(turn)}
 }
 
 // SetHold places a hold, or moves the one of that name: no week at or after that of at is dropped
