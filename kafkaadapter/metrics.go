@@ -5,6 +5,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
 // metrics are those of the package documentation.
@@ -62,6 +66,7 @@ func newMetrics(opt *Options, r prometheus.Registerer, gauges func(prometheus.La
 	m.batchSize = histogram("batch_records", "Records in one batch of the store.", prometheus.ExponentialBuckets(1, 4, 8))
 	m.handler = histogram("handler_seconds", "Time in the handler, by batch.", seconds)
 	m.commits = histogram("commit_seconds", "Time to claim and commit a batch, without the handler.", seconds)
+	m.begin(opt.Routes)
 	if r == nil {
 		return m, nil
 	}
@@ -74,6 +79,42 @@ func newMetrics(opt *Options, r prometheus.Registerer, gauges func(prometheus.La
 		m.registered = append(m.registered, func() bool { return r.Unregister(col) })
 	}
 	return m, nil
+}
+
+// stopReasons are the reasons of a StopError.
+var stopReasons = [...]string{"position", "dead_letter", "undecodable", "mismatch", "large_batch", "topic_gone", "unauthorized", "unreachable", "unreadable",
+	"gap", "fetch_error", "silent", "offset_commit", "fenced", "store", "limit", "damaged", "transient"}
+
+// begin makes each series of a counter, with the value 0. An alert on the increase of a counter misses
+// what is counted before Prometheus has seen the series.
+func (m *metrics) begin(routes []Route) {
+	for i := range routes {
+		for _, topic := range routes[i].Topics {
+			m.beginTopic(topic, &routes[i])
+		}
+	}
+}
+
+func (m *metrics) beginTopic(topic string, route *Route) {
+	for _, vec := range []*prometheus.CounterVec{m.unclaimed, m.unprotected, m.badTimes, m.attempts, m.reopened, m.lost, m.fenced, m.paused, m.fetchErrors} {
+		vec.WithLabelValues(topic)
+	}
+	each(m.records, topic, engine.Verdicts[:], engine.Verdict.String)
+	each(m.ids, topic, identify.IDRules[:], identify.IDRule.String)
+	each(m.times, topic, identify.TimeRules[:], identify.TimeRule.String)
+	each(m.refused, topic, deadletter.Refusals[:], func(r deadletter.Refusal) string { return string(r) })
+	each(m.skipped, topic, rejectReasons[:], func(r deadletter.Reason) string { return string(r) })
+	each(m.stops, topic, stopReasons[:], func(r string) string { return r })
+	if route.DeadLetters != nil {
+		each(m.letters, topic, deadletter.Reasons[:], func(r deadletter.Reason) string { return string(r) })
+	}
+}
+
+// each makes the series of a topic for each value of the second label.
+func each[T any](vec *prometheus.CounterVec, topic string, values []T, label func(T) string) {
+	for _, v := range values {
+		vec.WithLabelValues(topic, label(v))
+	}
 }
 
 func (m *metrics) unregister() {

@@ -10,7 +10,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
 func TestMetricsAreWellFormedAndCorrect(t *testing.T) {
@@ -60,6 +63,39 @@ func TestMetricsAreWellFormedAndCorrect(t *testing.T) {
 		}
 	}
 	m.stop(t)
+}
+
+// An alert on the increase of a counter misses what is counted before the series exists.
+func TestCountersExistBeforeTheirFirstEvent(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	o := someOptions()
+	o.Telemetry.Registerer, o.Routes[0].DeadLetters = reg, &deadletter.Options{}
+	if _, err := New(memEngine(t), o); err != nil {
+		t.Fatal(err)
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	series := map[string]int{}
+	for _, f := range families {
+		if f.GetType() == dto.MetricType_COUNTER {
+			series[strings.TrimPrefix(f.GetName(), "dedup_kafka_")] = len(f.GetMetric())
+		}
+	}
+	for name, want := range map[string]int{
+		"records_total": len(engine.Verdicts), "unclaimed_total": 1, "unprotected_total": 1, "ids_total": len(identify.IDRules), "times_total": len(identify.TimeRules),
+		"unreadable_times_total": 1, "failed_attempts_total": 1, "reopened_total": 1, "refused_replays_total": len(deadletter.Refusals), "dead_letters_total": len(deadletter.Reasons),
+		"skipped_total": len(rejectReasons), "lost_total": 1, "fenced_total": 1, "paused_total": 1, "stops_total": len(stopReasons), "fetch_errors_total": 1,
+	} {
+		if series[name] != want {
+			t.Errorf("%s has %d series, want %d", name, series[name], want)
+		}
+		delete(series, name)
+	}
+	if len(series) > 0 {
+		t.Errorf("not tested: %v", series)
+	}
 }
 
 func TestTwoConsumersOfAGroupShareARegistryByTheirInstance(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -23,6 +24,16 @@ func TestDocumentedReasonsOfStopsExist(t *testing.T) {
 	reasons := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?:stop|stopBefore|stopForNow|report)\("(\w+)"|return "(\w+)"`).FindAllStringSubmatch(code.String(), -1) {
 		reasons[m[1]+m[2]] = true
+	}
+	for _, reason := range stopReasons {
+		if !reasons[reason] {
+			t.Errorf("%s is listed as a reason, and no partition stops for it", reason)
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?:stop|stopBefore|stopForNow|report)\("(\w+)"`).FindAllStringSubmatch(code.String(), -1) {
+		if !slices.Contains(stopReasons[:], m[1]) {
+			t.Errorf("the reason %s is not listed in stopReasons", m[1])
+		}
 	}
 	named := regexp.MustCompile("stops `(\\w+)`").FindAllStringSubmatch(read(t, "../docs/failures.md"), -1)
 	if len(named) < 15 {

@@ -66,6 +66,9 @@ func wrap[M any](eng *engine.Engine, handle func(context.Context, M) ([]byte, er
 		return nil, err
 	}
 	l := &listener[M]{Options: o, eng: eng, handle: handle, messages: messages.MustCurryWith(prometheus.Labels{"consumer_scope_id": label(o.Scope), "queue": label(o.Queue)})}
+	for _, o := range outcomes { // an alert on the increase of a counter misses what is counted before the series exists
+		l.messages.WithLabelValues(string(o))
+	}
 	l.quota = quota.New(eng, quota.Options{Scope: o.Scope, Window: o.Window, Max: o.MaxPerGroup, Clock: o.Clock})
 	return l.receive, nil
 }

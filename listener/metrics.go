@@ -23,6 +23,8 @@ const (
 	leaseLost  outcome = "lease_lost"
 )
 
+var outcomes = [...]outcome{handled, failed, duplicate, inProgress, refused, storeError, failOpen, leaseLost}
+
 // newMessages returns the counter of deliveries. Listeners that share a registry share the counter.
 func newMessages(registerer prometheus.Registerer) (*prometheus.CounterVec, error) {
 	messages := prometheus.NewCounterVec(prometheus.CounterOpts{

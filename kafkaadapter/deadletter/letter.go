@@ -27,6 +27,9 @@ const (
 	Attempts    Reason = "attempts"    // the record's handler has failed for the last time
 )
 
+// Reasons lists all reasons, for labels and counters.
+var Reasons = [...]Reason{Undecodable, TooOld, TooNew, Mismatch, Attempts}
+
 // A letter contains the data of a dead letter before it is encoded as a record.
 type letter struct {
 	Stamp stamp // the record's timestamp
