@@ -3,6 +3,7 @@ package kafkaadapter
 import (
 	"bytes"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,7 +21,7 @@ import (
 // by another goroutine.
 type hands struct {
 	kept  *buffer // what the adapter reads of the records that were popped last, see own; nil before the first copy
-	loose buffer  // what the application gets; never reused
+	loose buffer  // what the application gets
 	lent  int64   // the application may have the fetched bytes of records before this offset
 	spare []given
 	rest  int // the records that were popped last, for which there is no memory yet
@@ -28,13 +29,20 @@ type hands struct {
 
 // buffers are shared by all partitions, so that few of them are in use, and stay in the processor's
 // caches.
-var buffers = sync.Pool{New: func() any { return new(buffer) }}
+var buffers = sync.Pool{New: func() any { return &buffer{reused: true} }}
+
+// chunks are the memory of buffers.
+var chunks = sync.Pool{New: func() any { return new(chunk) }}
+
+type chunk [64 << 10]byte
+
+// mostInChunk is the size of a copy, in bytes, above which it gets memory of its own.
+const mostInChunk = len(chunk{}) / 4
 
 // begin begins with n other records, which have the given size.
 func (h *hands) begin(size int64, n int) {
 	h.end()
 	h.rest = n
-	h.own().piece = int(size)
 	h.loose.piece = int(min(max(size, leastPiece), mostPiece))
 	h.lent = math.MinInt64
 }
@@ -50,8 +58,7 @@ func (h *hands) own() *buffer {
 // end forgets the records, which are done.
 func (h *hands) end() {
 	if b := h.kept; b != nil {
-		clear(b.headers)
-		b.copies, b.headers = b.copies[:0], b.headers[:0]
+		b.reset()
 		buffers.Put(b)
 	}
 	h.kept, h.loose, h.spare = nil, buffer{}, nil
@@ -67,9 +74,10 @@ func (h *hands) give(d *delivery) *Record {
 	} else {
 		id = bytes.Clone(d.Event.ID)
 	}
-	g.Record = Record{Record: &g.raw, Event: d.Event, Verdict: d.Verdict, Attempt: d.Attempt, Reopened: d.Reopened, decoded: d.decoded.value}
-	g.Record.Event.ID = id
-	return &g.Record
+	rec := &g.Record
+	rec.Record, rec.Event, rec.Event.ID = &g.raw, d.Event, id
+	rec.Verdict, rec.Attempt, rec.Reopened, rec.decoded = d.Verdict, d.Attempt, d.Reopened, d.decoded.value
+	return rec
 }
 
 // newGiven returns memory for a given; it is allocated for a few records at a time. While one of them is
@@ -116,9 +124,21 @@ const (
 
 // A buffer holds copies in a few large pieces of memory.
 type buffer struct {
-	piece   int // the size of the next piece
+	reused  bool     // the memory is that of chunks
+	chunks  []*chunk // to be returned
+	piece   int      // the size of the next piece that is no chunk
 	copies  []byte
 	headers []kgo.RecordHeader
+}
+
+// reset returns the memory of the copies, which nothing refers to any more.
+func (b *buffer) reset() {
+	for _, c := range b.chunks {
+		chunks.Put(c)
+	}
+	clear(b.chunks)
+	clear(b.headers)
+	b.chunks, b.copies, b.headers = b.chunks[:0], nil, b.headers[:0]
 }
 
 // keep replaces the memory of a record by copies.
@@ -129,7 +149,11 @@ func (b *buffer) keep(rec *kgo.Record) {
 		return
 	}
 	if cap(b.headers)-len(b.headers) < n {
-		b.headers = make([]kgo.RecordHeader, 0, max(n, 8, min(2*cap(b.headers), b.piece/64)))
+		more := 2 * cap(b.headers)
+		if !b.reused {
+			more = min(more, b.piece/64)
+		}
+		b.headers = make([]kgo.RecordHeader, 0, max(n, 8, more))
 	}
 	from := len(b.headers)
 	for _, h := range rec.Headers {
@@ -144,9 +168,22 @@ func (b *buffer) bytes(src []byte) []byte {
 		return src[:0:0]
 	}
 	if cap(b.copies)-len(b.copies) < len(src) {
-		b.copies = make([]byte, 0, max(len(src), b.piece))
+		if b.reused && len(src) > mostInChunk {
+			return slices.Clip(bytes.Clone(src))
+		}
+		b.grow(len(src))
 	}
 	from := len(b.copies)
 	b.copies = append(b.copies, src...)
 	return b.copies[from:len(b.copies):len(b.copies)]
+}
+
+// grow makes room for n bytes.
+func (b *buffer) grow(n int) {
+	if !b.reused {
+		b.copies = make([]byte, 0, max(n, b.piece))
+		return
+	}
+	c := chunks.Get().(*chunk)
+	b.chunks, b.copies = append(b.chunks, c), c[:0]
 }
