@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/hapax-dev/hapax/engine/bolt/internal/pages"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 	"github.com/hapax-dev/hapax/engine/storage/storedir"
@@ -66,8 +67,8 @@ func (tx *readTx) copyTo(ctx context.Context, dir *storedir.Dir, o Options, id s
 	}
 	o.opened = func(*os.File) {}
 	return build(dir, copyFileName, o, id, h.seq, func(b *builder) error {
-		err := tx.scan(ctx, storage.Span{}, func(prefix []byte, c *cursor) error {
-			return b.put([][]byte{claimsDir, prefix}, string(sumKey(claimSpace, prefix)), c.key(), c.value(), c.entry())
+		err := tx.scan(ctx, storage.Span{}, func(prefix []byte, c *pages.Cursor) error {
+			return b.put([][]byte{claimsDir, prefix}, string(sumKey(claimSpace, prefix)), c.Key(), c.Value(), c.Entry())
 		})
 		if err == nil {
 			err = tx.copyDir(ctx, b, stateDir, stateSpace)
@@ -85,18 +86,18 @@ func (tx *readTx) copyDir(ctx context.Context, b *builder, dir []byte, space byt
 		return err
 	}
 	name := sumKey(space, nil)
-	err = t.each(nil, func(c *cursor) error {
+	err = t.Each(nil, func(c *pages.Cursor) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		return b.put([][]byte{dir}, string(name), c.key(), c.value(), c.entry())
+		return b.put([][]byte{dir}, string(name), c.Key(), c.Value(), c.Entry())
 	})
 	if err != nil {
 		return err
 	}
 	want, _, err := tx.sum(name)
 	if err == nil && *b.sums[string(name)] != want {
-		err = damaged("bucket %s does not contain the %d entries that were written", dir, want.count)
+		err = pages.Damaged("bucket %s does not contain the %d entries that were written", dir, want.count)
 	}
 	return err
 }
@@ -117,5 +118,5 @@ func attestCopy(dir *storedir.Dir, id storage.Identity) error {
 	if err != nil {
 		return err
 	}
-	return writeClean(dir.FS(), dir.Path(), f, id, h.seq, tx.txid)
+	return writeClean(dir.FS(), dir.Path(), f, id, h.seq, tx.pages.ID)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/hapax-dev/hapax/engine/bolt/internal/pages"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/storedir"
 	bbolt "go.etcd.io/bbolt"
@@ -97,7 +98,7 @@ func (b *builder) put(dirs [][]byte, sumName string, key, value, entry []byte) e
 		b.sums[sumName] = new(sum)
 	}
 	b.sums[sumName].add(entry)
-	b.pending += len(entry) + elementSize
+	b.pending += len(entry) + pages.ElementSize
 	return bucket.Put(key, append([]byte(nil), value...))
 }
 
@@ -121,7 +122,7 @@ func (b *builder) finish(id storage.Identity, seq uint64) error {
 
 // putSealed puts a small record with its checksum, and adds the entry to s.
 func putSealed(to *bbolt.Bucket, space byte, key, record []byte, s *sum) error {
-	entry := appendEntry(make([]byte, 0, len(key)+len(record)+sealSize), seedOf(space, nil), key, record)
+	entry := pages.AppendEntry(make([]byte, 0, len(key)+len(record)+pages.SealSize), pages.Seed(space, nil), key, record)
 	if s != nil {
 		s.add(entry)
 	}

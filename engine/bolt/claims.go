@@ -3,6 +3,7 @@ package bolt
 import (
 	"context"
 
+	"github.com/hapax-dev/hapax/engine/bolt/internal/pages"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -19,7 +20,7 @@ func (r *claimReader) Claim(key []byte) (record []byte, found bool, err error) {
 		if err != nil || !exists {
 			return err
 		}
-		record, found, err = t.get(tail)
+		record, found, err = t.Get(tail)
 		return err
 	})
 	return record, found, err
@@ -41,9 +42,9 @@ func (r *claimReader) Scan(ctx context.Context, span storage.Span, started func(
 	return r.core.view(func(tx *readTx) error {
 		started()
 		key := make([]byte, 0, 256)
-		return tx.scan(ctx, span, func(prefix []byte, c *cursor) error {
-			key = append(append(key[:0], prefix...), c.key()...)
-			return fn(key, c.record())
+		return tx.scan(ctx, span, func(prefix []byte, c *pages.Cursor) error {
+			key = append(append(key[:0], prefix...), c.Key()...)
+			return fn(key, c.Record())
 		})
 	})
 }

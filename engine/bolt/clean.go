@@ -10,6 +10,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/hapax-dev/hapax/engine/bolt/internal/pages"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 	"github.com/hapax-dev/hapax/engine/storage/storedir"
@@ -80,14 +81,14 @@ func readClean(dir *storedir.Dir) (r clean, found bool, err error) {
 // attest compares the file with the record of its clean close.
 func (r *clean) attest(f *os.File, id storage.Identity) error {
 	if r.uuid != id.UUID || r.incarnation != id.Incarnation {
-		return damaged("%s is of another store", cleanName)
+		return pages.Damaged("%s is of another store", cleanName)
 	}
 	size, hash, err := hashFile(f)
 	if err != nil {
 		return err
 	}
 	if size != r.size || hash != r.hash {
-		return damaged("it is not the file that was closed: %d bytes with checksum %016x, not %d with %016x", size, hash, r.size, r.hash)
+		return pages.Damaged("it is not the file that was closed: %d bytes with checksum %016x, not %d with %016x", size, hash, r.size, r.hash)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"sync/atomic"
 
+	"github.com/hapax-dev/hapax/engine/bolt/internal/pages"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 	"github.com/hapax-dev/hapax/engine/storage/storedir"
@@ -40,31 +41,14 @@ type core struct {
 type failure struct{ err error }
 
 // newestTx reads the meta pages.
-func (c *core) newestTx() (*readTx, meta, error) {
-	pageSize, err := findPageSize(c.file)
-	if err != nil {
-		if errors.Is(err, storage.ErrNewerFormat) {
-			return nil, meta{}, err
-		}
-		return nil, meta{}, damaged("%w", err)
-	}
-	c.pageSize = pageSize
-	newest, err := examineMetas(c.file, pageSize)
-	if err != nil {
-		return nil, meta{}, err
-	}
+func (c *core) newestTx() (*readTx, pages.Meta, error) {
 	info, err := c.file.Stat()
 	if err != nil {
-		return nil, meta{}, fmt.Errorf("hapax: opening the store: %w", err)
+		return nil, pages.Meta{}, fmt.Errorf("hapax: opening the store: %w", err)
 	}
-	if newest.highWater < 4 || newest.highWater > uint64(info.Size())/uint64(pageSize) {
-		return nil, meta{}, damaged("%d pages are in use, in a file of %d bytes", newest.highWater, info.Size())
-	}
-	return c.readTx(newest.root, newest.highWater, newest.txid), newest, nil
-}
-
-func (c *core) readTx(root, highWater, txid uint64) *readTx {
-	return &readTx{file: c.file, pageSize: c.pageSize, root: root, highWater: highWater, txid: txid}
+	tx, newest, err := pages.Newest(c.file, info.Size())
+	c.pageSize = tx.PageSize
+	return &readTx{tx}, newest, err
 }
 
 // path returns the path of a file in the directory.
@@ -106,7 +90,7 @@ func (c *core) view(fn func(tx *readTx) error) error {
 	defer func() { _ = tx.Rollback() }() // it only read
 	switch id := uint64(tx.ID()); {
 	case id < want:
-		return damaged("the meta page of transaction %d is gone, %d is the newest", want, id)
+		return pages.Damaged("the meta page of transaction %d is gone, %d is the newest", want, id)
 	case id > want && failed != nil:
 		return failed.err // the state after the failed write may not be durable
 	}
@@ -114,21 +98,27 @@ func (c *core) view(fn func(tx *readTx) error) error {
 }
 
 func (c *core) readTxOf(tx *bbolt.Tx) *readTx {
-	return c.readTx(uint64(tx.Cursor().Bucket().Root()), uint64(tx.Size())/uint64(c.pageSize), uint64(tx.ID()))
+	return &readTx{pages.Tx{
+		File:      c.file,
+		PageSize:  c.pageSize,
+		RootPage:  uint64(tx.Cursor().Bucket().Root()),
+		HighWater: uint64(tx.Size()) / uint64(c.pageSize),
+		ID:        uint64(tx.ID()),
+	}}
 }
 
 // ready checks that bbolt finds a meta page at least as new as want. If bbolt found none, it would
 // panic, and keep its locks forever.
 func (c *core) ready(want uint64) error {
 	if c.stuck.Load() {
-		return damaged("bbolt gave up on it before")
+		return pages.Damaged("bbolt gave up on it before")
 	}
-	newest, _, err := readMetas(c.file, c.pageSize)
+	newest, _, err := pages.ReadMetas(c.file, c.pageSize)
 	if err != nil {
-		return damaged("%w", err)
+		return pages.Damaged("%w", err)
 	}
-	if newest.txid < want {
-		return damaged("the meta page of transaction %d is gone, %d is the newest", want, newest.txid)
+	if newest.ID < want {
+		return pages.Damaged("the meta page of transaction %d is gone, %d is the newest", want, newest.ID)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/hapax-dev/hapax/engine/bolt/internal/pages"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 	"github.com/hapax-dev/hapax/engine/storage/storedir"
@@ -56,7 +57,7 @@ func unused(dir *storedir.Dir) error {
 	c := core{file: f}
 	tx, newest, err := c.newestTx()
 	if err == nil {
-		err = tx.check(context.Background(), newest.freelist, errFirst)
+		err = tx.check(context.Background(), newest.Freelist, errFirst)
 	}
 	var h head
 	if err == nil {
@@ -68,7 +69,7 @@ func unused(dir *storedir.Dir) error {
 	case err != nil:
 		return fmt.Errorf("%w: there is no %s next to it, and %w", storage.ErrForeign, sidecar.IdentityName, err)
 	case h.seq != 0:
-		return damaged("%s is missing, but there are %d batches", sidecar.IdentityName, h.seq)
+		return pages.Damaged("%s is missing, but there are %d batches", sidecar.IdentityName, h.seq)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package bolt
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -14,6 +15,7 @@ import (
 
 	bbolt "go.etcd.io/bbolt"
 
+	"github.com/hapax-dev/hapax/engine/bolt/internal/pages"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -443,11 +445,11 @@ func TestFlippedFreelistIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	pageSize := os.Getpagesize()
-	newest, _, err := readMetas(bytes.NewReader(content), pageSize)
+	newest, _, err := pages.ReadMetas(bytes.NewReader(content), pageSize)
 	if err != nil {
 		t.Fatal(err)
 	}
-	from := int(newest.freelist)*pageSize + 8
+	from := int(newest.Freelist)*pageSize + 8
 	counts, _ := sweep(t, dir, fileName, Options{}, want, func(size, at int) int {
 		switch {
 		case at < from:
@@ -461,6 +463,13 @@ func TestFlippedFreelistIsRefused(t *testing.T) {
 		t.Errorf("%d of 61 flips were refused", counts[refused])
 	}
 }
+
+// What pages of bbolt have in their headers.
+const (
+	branchFlag = 0x01
+	leafFlag   = 0x02
+	metaMagic  = 0xED0CDAED
+)
 
 // overwrite changes the file of an open store in each page in which change finds something to
 // change.
@@ -493,19 +502,19 @@ func overwrite(t *testing.T, dir string, change func(page []byte) bool) (changed
 func TestNoDamageUnderAnOpenStoreMakesAClaimAbsent(t *testing.T) {
 	for what, change := range map[string]func(page []byte) bool{
 		"a bit of each branch key": func(page []byte) bool {
-			if native.Uint16(page[8:]) != branchFlag || native.Uint64(page) < 2 {
+			if binary.NativeEndian.Uint16(page[8:]) != branchFlag || binary.NativeEndian.Uint64(page) < 2 {
 				return false
 			}
-			p := page0(page)
-			for i := 1; i < p.n; i++ {
-				p.key(i)[2] ^= 0x04
+			for i := 1; i < int(binary.NativeEndian.Uint16(page[10:])); i++ {
+				at := 16 + 16*i // of the element
+				page[at+int(binary.NativeEndian.Uint32(page[at:]))+2] ^= 0x04
 			}
 			return true
 		},
 		"a bit of each record": func(page []byte) bool { return flipText(page, "state+origin", 2) },
 		"a bit of some ids":    func(page []byte) bool { return flipText(page, "state+origin", -3) },
 		"the number of entries": func(page []byte) bool {
-			if native.Uint16(page[8:]) != leafFlag || native.Uint16(page[10:]) < 20 {
+			if binary.NativeEndian.Uint16(page[8:]) != leafFlag || binary.NativeEndian.Uint16(page[10:]) < 20 {
 				return false
 			}
 			page[10] ^= 0x10
@@ -541,10 +550,6 @@ func TestNoDamageUnderAnOpenStoreMakesAClaimAbsent(t *testing.T) {
 	}
 }
 
-func page0(b []byte) *page {
-	return &page{buf: b, n: int(native.Uint16(b[10:])), leaf: native.Uint16(b[8:]) == leafFlag}
-}
-
 func flipText(page []byte, text string, at int) (changed bool) {
 	for from := 16; ; from++ {
 		i := bytes.Index(page[from:], []byte(text))
@@ -560,32 +565,32 @@ func flipText(page []byte, text string, at int) (changed bool) {
 // bbolt without a meta page would panic while it holds its locks: the next caller must not wait for
 // them.
 func TestMetaPagesGoneUnderAnOpenStoreStopNobody(t *testing.T) {
-	for _, pages := range []int{1, 2} {
+	for _, gone := range []int{1, 2} {
 		dir := filepath.Join(t.TempDir(), "store")
 		s := sampleStore(t, dir)
-		newest, _, err := readMetas(s.core.file, s.core.pageSize)
+		newest, _, err := pages.ReadMetas(s.core.file, s.core.pageSize)
 		if err != nil {
 			t.Fatal(err)
 		}
 		overwrite(t, dir, func(page []byte) bool {
-			gone := native.Uint16(page[8:]) == 0x04 && native.Uint32(page[16:]) == metaMagic &&
-				(pages == 2 || native.Uint64(page[16+48:]) == newest.txid)
-			if gone {
+			hit := binary.NativeEndian.Uint16(page[8:]) == 0x04 && binary.NativeEndian.Uint32(page[16:]) == metaMagic &&
+				(gone == 2 || binary.NativeEndian.Uint64(page[16+48:]) == newest.ID)
+			if hit {
 				page[16+20] ^= 1
 			}
-			return gone
+			return hit
 		})
 		for range 2 {
 			if _, _, err := s.State([]byte("offset")); !errors.Is(err, storage.ErrDamaged) {
-				t.Errorf("%d meta pages gone: State: %v", pages, err)
+				t.Errorf("%d meta pages gone: State: %v", gone, err)
 			}
 			if _, err := s.Apply(&storage.Batch{Seq: 14}); !errors.Is(err, storage.ErrDamaged) {
-				t.Errorf("%d meta pages gone: Apply: %v", pages, err)
+				t.Errorf("%d meta pages gone: Apply: %v", gone, err)
 			}
 		}
 		s.Close()
 		if _, err := Open(dir, Options{LockTimeout: shortLock}); !errors.Is(err, storage.ErrDamaged) {
-			t.Errorf("%d meta pages gone: Open: %v", pages, err)
+			t.Errorf("%d meta pages gone: Open: %v", gone, err)
 		}
 	}
 }

@@ -13,10 +13,10 @@
 //
 // The first error of a write fails the store (ErrFailed). Panics of bbolt, and faults of the
 // mapping through which it reads, become errors that wrap storage.ErrDamaged. Reads do not use
-// bbolt: a small page reader of this package reads pages with pread and checks the layout, the
-// order of keys, the parent and the checksums of each. It cannot fault, recurse or loop, whatever
-// the bytes are. Each page that a batch will change is checked in this way before bbolt reads it, and so
-// is each page with which bbolt may merge one that removals leave small (merge.go).
+// bbolt: internal/pages reads pages with pread and checks the layout, the order of keys, the parent
+// and the checksums of each. It cannot fault, recurse or loop, whatever the bytes are. Each page
+// that a batch will change is checked in this way before bbolt reads it, and so is each page with
+// which bbolt may merge one that removals leave small.
 //
 // # When data is checked
 //
@@ -81,8 +81,8 @@
 //
 // store.go puts the parts of a store together, and opens and closes it. core.go is what the parts
 // share. create.go creates a store in a directory. write.go, claims.go, read.go, journal.go,
-// sidecars.go, drop.go and reclaim.go do the work of a store; writetx.go is one transaction that
-// changes the file, and merge.go checks the pages that it may merge. usage.go, verify.go, check.go
-// and backup.go are for operators. page.go, cursor.go, readtx.go and scan.go read the file without
-// bbolt. names.go, layout.go, page.go, meta.go and clean.go describe what is on disk.
+// sidecars.go and drop.go do the work of a store; writetx.go is one transaction that changes the
+// file. usage.go, verify.go, check.go and backup.go are for operators. Package internal/pages reads
+// and checks trees of pages without bbolt; readtx.go and scan.go know which trees there are.
+// names.go, layout.go, clean.go and internal/pages describe what is on disk.
 package bolt

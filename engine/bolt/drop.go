@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/hapax-dev/hapax/engine/bolt/internal/pages"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -62,7 +63,7 @@ func (d *dropper) verified(prefix []byte) (size uint64, err error) {
 		if err != nil {
 			return err
 		}
-		k := checker{ctx: context.Background(), at: tx, used: newBitmap(tx.highWater)}
+		k := checker{ctx: context.Background(), at: tx, used: pages.NewUsed(&tx.pages)}
 		sums := map[string]sum{"": want}
 		size = want.bytes
 		return k.compare(t, "", sums, nil)

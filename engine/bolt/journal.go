@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
+
+	"github.com/hapax-dev/hapax/engine/bolt/internal/pages"
 )
 
 // A journal is the batches' journal entries.
@@ -32,11 +34,11 @@ func (j *journal) trimOnce(below uint64) (more bool, err error) {
 		if err != nil {
 			return err
 		}
-		return with(t, func(c *cursor) error {
-			if err := c.first(); err != nil {
+		return t.With(func(c *pages.Cursor) error {
+			if err := c.First(); err != nil {
 				return err
 			}
-			some = !c.done() && binary.BigEndian.Uint64(c.key()) < below
+			some = !c.Done() && binary.BigEndian.Uint64(c.Key()) < below
 			return nil
 		})
 	})
@@ -49,18 +51,18 @@ func (j *journal) trimOnce(below uint64) (more bool, err error) {
 			return err
 		}
 		var changes []change
-		err = t.each(nil, func(c *cursor) error {
-			if binary.BigEndian.Uint64(c.key()) >= below {
-				return errEnough
+		err = t.Each(nil, func(c *pages.Cursor) error {
+			if binary.BigEndian.Uint64(c.Key()) >= below {
+				return pages.ErrStop
 			}
 			if len(changes) == trimTxEntries {
 				more = true
-				return errEnough
+				return pages.ErrStop
 			}
-			changes = append(changes, change{bytes.Clone(c.key()), len(c.key()), true})
+			changes = append(changes, change{bytes.Clone(c.Key()), len(c.Key()), true})
 			return nil
 		})
-		if err := enough(err); err != nil {
+		if err != nil {
 			return err
 		}
 		return w.dir(journalDir, journalSpace, changes)
@@ -74,8 +76,8 @@ func (j *journal) Journal(from uint64, fn func(seq uint64, entry []byte) error) 
 		if err != nil {
 			return err
 		}
-		return t.each(journalKey(from), func(c *cursor) error {
-			return fn(binary.BigEndian.Uint64(c.key()), c.record())
+		return t.Each(journalKey(from), func(c *pages.Cursor) error {
+			return fn(binary.BigEndian.Uint64(c.Key()), c.Record())
 		})
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/hapax-dev/hapax/engine/bolt/internal/pages"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -15,7 +16,7 @@ import (
 //	state    's' and the state's key -> value
 //	sums     which tree -> its sum: 'c' and the prefix, 'j' or 's'
 //
-// Every value but a bucket ends in a checksum (see page.go). The checks form one chain: a meta page
+// Every value but a bucket ends in a checksum (see internal/pages/seal.go). The checks form one chain: a meta page
 // has bbolt's checksum and a transaction number; the head must have the same number, and has a
 // checksum of the sums; each sum covers one tree.
 var (
@@ -26,6 +27,15 @@ var (
 	sumsDir    = []byte("sums")
 
 	headKey = []byte("head")
+)
+
+// The spaces. Stored forever.
+const (
+	claimSpace   = 'c'
+	stateSpace   = 's'
+	journalSpace = 'j'
+	metaSpace    = 'm'
+	sumSpace     = 'a'
 )
 
 var topDirs = [][]byte{claimsDir, journalDir, metaDir, stateDir, sumsDir} // in key order
@@ -50,13 +60,13 @@ const sumSize = 24
 func (s *sum) add(entry []byte) {
 	s.count++
 	s.xor ^= xxhash.Sum64(entry)
-	s.bytes += uint64(len(entry)) + elementSize
+	s.bytes += uint64(len(entry)) + pages.ElementSize
 }
 
 func (s *sum) remove(entry []byte) {
 	s.count--
 	s.xor ^= xxhash.Sum64(entry)
-	s.bytes -= uint64(len(entry)) + elementSize
+	s.bytes -= uint64(len(entry)) + pages.ElementSize
 }
 
 func (s sum) encode() []byte {
@@ -67,7 +77,7 @@ func (s sum) encode() []byte {
 
 func parseSum(b []byte) (sum, error) {
 	if len(b) != sumSize {
-		return sum{}, damaged("a sum of %d bytes", len(b))
+		return sum{}, pages.Damaged("a sum of %d bytes", len(b))
 	}
 	return sum{
 		count: binary.BigEndian.Uint64(b),
@@ -106,7 +116,7 @@ func (h *head) encode() []byte {
 
 func parseHead(b []byte) (h head, err error) {
 	if len(b) == 0 || b[0] != headFormat || len(b) != headSize {
-		return head{}, damaged("a head of %d bytes", len(b))
+		return head{}, pages.Damaged("a head of %d bytes", len(b))
 	}
 	copy(h.uuid[:], b[1:17])
 	h.incarnation = binary.BigEndian.Uint64(b[17:])

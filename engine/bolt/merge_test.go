@@ -1,7 +1,7 @@
 package bolt
 
 import (
-	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hapax-dev/hapax/engine/bolt/internal/pages"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -31,11 +32,11 @@ func (r *recorder) ReadAt(b []byte, off int64) (int, error) {
 
 // pagesOf returns the pages of all trees but those of the root and of the head, which every
 // transaction changes.
-func pagesOf(t *testing.T, s *Store, claims bool) (pages map[uint64]string) {
+func pagesOf(t *testing.T, s *Store, claims bool) (used map[uint64]string) {
 	t.Helper()
-	pages = map[uint64]string{}
+	used = map[uint64]string{}
 	err := s.core.view(func(tx *readTx) error {
-		var trees []tree
+		var trees []pages.Tree
 		for _, name := range [][]byte{claimsDir, journalDir, stateDir, sumsDir} {
 			dir, err := tx.dir(name)
 			if err != nil {
@@ -51,16 +52,16 @@ func pagesOf(t *testing.T, s *Store, claims bool) (pages map[uint64]string) {
 			return err
 		})
 		for _, tree := range trees {
-			err = errors.Join(err, with(tree, func(c *cursor) error {
-				c.seen = func(id, n uint64) error {
+			err = errors.Join(err, tree.With(func(c *pages.Cursor) error {
+				c.Seen = func(id, n uint64) error {
 					for i := range n {
-						pages[id+i] = fmt.Sprintf("%s, depth %d", tree.what, c.depth-1)
+						used[id+i] = tree.What
 					}
 					return nil
 				}
-				err := c.first()
-				for err == nil && !c.done() {
-					err = c.next()
+				err := c.First()
+				for err == nil && !c.Done() {
+					err = c.Next()
 				}
 				return err
 			}))
@@ -70,7 +71,7 @@ func pagesOf(t *testing.T, s *Store, claims bool) (pages map[uint64]string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pages
+	return used
 }
 
 // update runs a transaction and reports each page that bbolt has read, since it is not in use any
@@ -80,7 +81,7 @@ func update(t *testing.T, s *Store, what string, claims bool, fn func(w *writeTx
 	before := pagesOf(t, s, claims)
 	r := &recorder{pageSize: int64(s.core.pageSize), pages: map[uint64]bool{}}
 	err := s.writer.update(func(w *writeTx) error {
-		r.ReaderAt, w.base.file = w.base.file, r
+		r.ReaderAt, w.base.pages.File = w.base.pages.File, r
 		return fn(w)
 	})
 	if err != nil {
@@ -188,75 +189,6 @@ func someOf(rng *rand.Rand, all map[string]bool, few bool) (keys []string) {
 	return keys
 }
 
-// Branch pages whose keys became short have few bytes, and nothing merges them until one loses a child.
-// Then bbolt merges it with the page before it, and as long as children are removed, the result with one
-// page after the other: also with those that are not beside a page that loses any.
-func TestPagesBeyondTheFirstNeighbourAreChecked(t *testing.T) {
-	s := mustOpen(t, filepath.Join(t.TempDir(), "store"), Options{})
-	defer s.Close()
-	put, shorten := &storage.Batch{Seq: 1}, &storage.Batch{Seq: 2}
-	for i := range 80 { // leaves, each with a long key before the others
-		long := fmt.Appendf(nil, "%04d%s", i, strings.Repeat("a", 1900))
-		put.State = append(put.State, storage.StateWrite{Key: long, Value: []byte("v")})
-		shorten.State = append(shorten.State, storage.StateWrite{Key: long})
-		for j := range 30 {
-			put.State = append(put.State, storage.StateWrite{Key: fmt.Appendf(nil, "%04db%02d", i, j), Value: make([]byte, 20)})
-		}
-	}
-	mustApply(t, s, put)
-	mustApply(t, s, shorten)
-
-	pages := lowestBranches(t, s)
-	const first, last = 15, 20 // of those that are emptied
-	remove := &storage.Batch{Seq: 3}
-	for _, p := range pages[first : last+1] {
-		for _, k := range p.keys {
-			remove.State = append(remove.State, storage.StateWrite{Key: k})
-		}
-	}
-	update(t, s, "removal", true, func(w *writeTx) error {
-		w.head.seq = remove.Seq
-		return errors.Join(w.states(remove.State), w.journal(remove.Seq, nil))
-	})
-	remain := map[uint64]bool{}
-	for _, p := range lowestBranches(t, s) {
-		remain[p.id] = true
-	}
-	if remain[pages[first-3].id] && remain[pages[last+3].id] {
-		t.Error("no page that far from the emptied ones was merged: the test checks nothing")
-	}
-}
-
-// A branchPage is a branch page, and the keys of the state below it.
-type branchPage struct {
-	id   uint64
-	keys [][]byte // without the prefix of the store
-}
-
-// lowestBranches returns the branch pages of the state above the leaves, in order.
-func lowestBranches(t *testing.T, s *Store) (pages []branchPage) {
-	t.Helper()
-	err := s.core.view(func(tx *readTx) error {
-		dir, err := tx.dir(stateDir)
-		if err != nil {
-			return err
-		}
-		return dir.each(nil, func(c *cursor) error {
-			id := c.stack[c.depth-2].page.id
-			if len(pages) == 0 || pages[len(pages)-1].id != id {
-				pages = append(pages, branchPage{id: id})
-			}
-			p := &pages[len(pages)-1]
-			p.keys = append(p.keys, bytes.Clone(c.key()[len(stateKey(nil)):]))
-			return nil
-		})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pages
-}
-
 // A page with a wrong number of entries, merged with another one, would lose the others for good.
 func TestADamagedPageIsNotMerged(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
@@ -272,15 +204,18 @@ func TestADamagedPageIsNotMerged(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		i := 0
-		return bucket.each(nil, func(c *cursor) error {
-			id := c.top().page.id
-			if len(entries[id]) == 0 {
-				leaves = append(leaves, id)
+		return bucket.With(func(c *pages.Cursor) error {
+			leaf := uint64(0)
+			c.Seen = func(id, _ uint64) error { leaf = id; return nil }
+			err := c.First()
+			for i := 0; err == nil && !c.Done(); i++ {
+				if len(entries[leaf]) == 0 {
+					leaves = append(leaves, leaf)
+				}
+				entries[leaf] = append(entries[leaf], writes[i])
+				err = c.Next()
 			}
-			entries[id] = append(entries[id], writes[i])
-			i++
-			return nil
+			return err
 		})
 	})
 	if err != nil {
@@ -288,10 +223,10 @@ func TestADamagedPageIsNotMerged(t *testing.T) {
 	}
 	damaged, changed := leaves[4], leaves[5]
 	overwrite(t, dir, func(page []byte) bool {
-		if native.Uint64(page) != damaged {
+		if binary.NativeEndian.Uint64(page) != damaged {
 			return false
 		}
-		native.PutUint16(page[10:], native.Uint16(page[10:])/2)
+		binary.NativeEndian.PutUint16(page[10:], binary.NativeEndian.Uint16(page[10:])/2)
 		return true
 	})
 	b := &storage.Batch{Seq: 2}

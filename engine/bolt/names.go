@@ -1,17 +1,16 @@
 package bolt
 
 import (
-	"fmt"
 	"strings"
 
-	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/bolt/internal/pages"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 	"github.com/hapax-dev/hapax/engine/storage/storedir"
 )
 
 // The names of the files.
 const (
-	fileName     = "claims.bolt"
+	fileName     = pages.FileName
 	newFileName  = "claims.bolt.new"    // a file being created; still empty
 	copyFileName = "claims.bolt.backup" // a backup being written
 	cleanName    = "CLEAN"
@@ -27,8 +26,4 @@ func isOurs(name string) bool {
 		return true
 	}
 	return strings.HasSuffix(name, sidecarSuffix)
-}
-
-func damaged(format string, args ...any) error {
-	return fmt.Errorf("%w: %s: %w", storage.ErrDamaged, fileName, fmt.Errorf(format, args...))
 }

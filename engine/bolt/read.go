@@ -3,6 +3,7 @@ package bolt
 import (
 	"bytes"
 
+	"github.com/hapax-dev/hapax/engine/bolt/internal/pages"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -15,7 +16,7 @@ func (r *reader) State(key []byte) (value []byte, found bool, err error) {
 		if err != nil {
 			return err
 		}
-		value, found, err = t.get(stateKey(key))
+		value, found, err = t.Get(stateKey(key))
 		return err
 	})
 	return value, found, err
@@ -28,12 +29,11 @@ func (r *reader) ScanState(span storage.Span, fn func(key, value []byte) error) 
 		if err != nil {
 			return err
 		}
-		err = t.each(stateKey(span.Start()), func(c *cursor) error {
-			if !bytes.HasPrefix(c.key(), prefix) {
-				return errEnough
+		return t.Each(stateKey(span.Start()), func(c *pages.Cursor) error {
+			if !bytes.HasPrefix(c.Key(), prefix) {
+				return pages.ErrStop
 			}
-			return fn(c.key()[1:], c.record())
+			return fn(c.Key()[1:], c.Record())
 		})
-		return enough(err)
 	})
 }

@@ -1,78 +1,49 @@
 package bolt
 
-import "sync"
+import "github.com/hapax-dev/hapax/engine/bolt/internal/pages"
 
-var cursors = sync.Pool{New: func() any { return new(cursor) }}
-
-// with runs fn with a cursor on a tree.
-func with(t tree, fn func(c *cursor) error) error {
-	c := cursors.Get().(*cursor)
-	c.open(t)
-	err := fn(c)
-	c.open(tree{}) // keeps no reference to the readTx
-	cursors.Put(c)
-	return err
-}
-
-func (tx *readTx) rootTree() tree {
-	return tree{at: tx, what: "root", root: tx.root, dirs: true}
-}
+// A readTx reads the buckets of the store as of one transaction.
+type readTx struct{ pages pages.Tx }
 
 // dir opens a top-level bucket, all of which exist.
-func (tx *readTx) dir(name []byte) (tree, error) {
-	t := tree{at: tx, what: string(name)}
+func (tx *readTx) dir(name []byte) (pages.Tree, error) {
+	t := pages.Tree{Tx: &tx.pages, What: string(name)}
 	switch string(name) {
 	case string(claimsDir):
-		t.dirs = true
+		t.Dirs = true
 	case string(journalDir):
-		t.seed = seedOf(journalSpace, nil)
+		t.Seed = pages.Seed(journalSpace, nil)
 	case string(metaDir):
-		t.seed = seedOf(metaSpace, nil)
+		t.Seed = pages.Seed(metaSpace, nil)
 	case string(stateDir):
-		t.seed = seedOf(stateSpace, nil)
+		t.Seed = pages.Seed(stateSpace, nil)
 	case string(sumsDir):
-		t.seed = seedOf(sumSpace, nil)
+		t.Seed = pages.Seed(sumSpace, nil)
 	}
-	found, err := t.openIn(tx.rootTree(), name)
+	found, err := t.OpenIn(tx.pages.Root(), name)
 	if err == nil && !found {
-		err = damaged("bucket %s is missing", name)
+		err = pages.Damaged("bucket %s is missing", name)
 	}
 	return t, err
 }
 
-// openIn looks the tree up in a tree of buckets.
-func (t *tree) openIn(dirs tree, name []byte) (found bool, err error) {
-	err = with(dirs, func(c *cursor) error {
-		found, err = c.seek(name)
-		if err != nil || !found {
-			return err
-		}
-		if err := t.parseDir(c.value()); err != nil {
-			return err
-		}
-		t.inline = append([]byte(nil), t.inline...)
-		return nil
-	})
-	return found, err
-}
-
 // bucket opens the claims under a prefix. If there are none, the sums must agree: names of buckets
 // have no checksum.
-func (tx *readTx) bucket(prefix []byte) (t tree, found bool, err error) {
+func (tx *readTx) bucket(prefix []byte) (t pages.Tree, found bool, err error) {
 	claims, err := tx.dir(claimsDir)
 	if err != nil {
-		return tree{}, false, err
+		return pages.Tree{}, false, err
 	}
-	t = tree{at: tx, what: string(claimsDir), seed: seedOf(claimSpace, prefix)}
-	if found, err = t.openIn(claims, prefix); err != nil || found {
+	t = pages.Tree{Tx: &tx.pages, What: string(claimsDir), Seed: pages.Seed(claimSpace, prefix)}
+	if found, err = t.OpenIn(claims, prefix); err != nil || found {
 		return t, found, err
 	}
 	if _, summed, err := tx.sum(sumKey(claimSpace, prefix)); err != nil {
-		return tree{}, false, err
+		return pages.Tree{}, false, err
 	} else if summed {
-		return tree{}, false, damaged("the bucket with prefix %x is missing", prefix)
+		return pages.Tree{}, false, pages.Damaged("the bucket with prefix %x is missing", prefix)
 	}
-	return tree{}, false, nil
+	return pages.Tree{}, false, nil
 }
 
 func (tx *readTx) sum(key []byte) (s sum, found bool, err error) {
@@ -80,11 +51,11 @@ func (tx *readTx) sum(key []byte) (s sum, found bool, err error) {
 	if err != nil {
 		return sum{}, false, err
 	}
-	err = with(sums, func(c *cursor) error {
-		if found, err = c.seek(key); err != nil || !found {
+	err = sums.With(func(c *pages.Cursor) error {
+		if found, err = c.Seek(key); err != nil || !found {
 			return err
 		}
-		s, err = parseSum(c.record())
+		s, err = parseSum(c.Record())
 		return err
 	})
 	return s, found, err
@@ -96,53 +67,19 @@ func (tx *readTx) head() (h head, err error) {
 	if err != nil {
 		return head{}, err
 	}
-	err = with(t, func(c *cursor) error {
-		found, err := c.seek(headKey)
+	err = t.With(func(c *pages.Cursor) error {
+		found, err := c.Seek(headKey)
 		if err != nil {
 			return err
 		}
 		if !found {
-			return damaged("the head is missing")
+			return pages.Damaged("the head is missing")
 		}
-		h, err = parseHead(c.record())
+		h, err = parseHead(c.Record())
 		return err
 	})
-	if err == nil && h.txid != tx.txid {
-		err = damaged("the head is of transaction %d, the meta page of %d", h.txid, tx.txid)
+	if err == nil && h.txid != tx.pages.ID {
+		err = pages.Damaged("the head is of transaction %d, the meta page of %d", h.txid, tx.pages.ID)
 	}
 	return h, err
-}
-
-// get returns a copy of the record under key.
-func (t tree) get(key []byte) (record []byte, found bool, err error) {
-	err = with(t, func(c *cursor) error {
-		if found, err = c.seek(key); err != nil || !found {
-			return err
-		}
-		record = append(make([]byte, 0, len(c.record())), c.record()...)
-		return nil
-	})
-	return record, found, err
-}
-
-// each calls fn for each entry from key on, until it returns an error.
-func (t tree) each(from []byte, fn func(c *cursor) error) error {
-	return with(t, func(c *cursor) error {
-		if len(from) == 0 {
-			if err := c.first(); err != nil {
-				return err
-			}
-		} else if _, err := c.seek(from); err != nil {
-			return err
-		}
-		for !c.done() {
-			if err := fn(c); err != nil {
-				return err
-			}
-			if err := c.next(); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 }

@@ -3,8 +3,8 @@ package bolt
 import (
 	"bytes"
 	"context"
-	"errors"
 
+	"github.com/hapax-dev/hapax/engine/bolt/internal/pages"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -14,22 +14,21 @@ func (tx *readTx) buckets(fn func(prefix []byte, s sum) error) error {
 	if err != nil {
 		return err
 	}
-	err = t.each([]byte{claimSpace}, func(c *cursor) error {
-		if c.key()[0] != claimSpace {
-			return errEnough
+	return t.Each([]byte{claimSpace}, func(c *pages.Cursor) error {
+		if c.Key()[0] != claimSpace {
+			return pages.ErrStop
 		}
-		s, err := parseSum(c.record())
+		s, err := parseSum(c.Record())
 		if err != nil {
 			return err
 		}
-		return fn(c.key()[1:], s)
+		return fn(c.Key()[1:], s)
 	})
-	return enough(err)
 }
 
 // scan visits the claims in the span in key order, and compares each bucket with its sum if it has
 // read all of it.
-func (tx *readTx) scan(ctx context.Context, span storage.Span, fn func(prefix []byte, c *cursor) error) error {
+func (tx *readTx) scan(ctx context.Context, span storage.Span, fn func(prefix []byte, c *pages.Cursor) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -40,7 +39,7 @@ func (tx *readTx) scan(ctx context.Context, span storage.Span, fn func(prefix []
 		case c < 0:
 			return nil
 		case c > 0:
-			return errEnough
+			return pages.ErrStop
 		}
 		from, part := bytes.CutPrefix(start, prefix)
 		if !part && bytes.Compare(prefix, start) < 0 {
@@ -54,47 +53,36 @@ func (tx *readTx) scan(ctx context.Context, span storage.Span, fn func(prefix []
 			return err
 		}
 		if !found {
-			return damaged("the bucket with prefix %x is missing", prefix)
+			return pages.Damaged("the bucket with prefix %x is missing", prefix)
 		}
 		if len(from) > 0 {
-			return tx.scanPart(ctx, t, from, span.Prefix[n:], func(c *cursor) error { return fn(prefix, c) })
+			return tx.scanPart(ctx, t, from, span.Prefix[n:], func(c *pages.Cursor) error { return fn(prefix, c) })
 		}
 		var got sum
-		err = t.each(nil, func(c *cursor) error {
+		err = t.Each(nil, func(c *pages.Cursor) error {
 			if got.count%1024 == 0 && ctx.Err() != nil {
 				return ctx.Err()
 			}
-			got.add(c.entry())
+			got.add(c.Entry())
 			return fn(prefix, c)
 		})
 		if err == nil && got != want {
-			err = damaged("the bucket with prefix %x has %d claims that are not the %d that were written", prefix, got.count, want.count)
+			err = pages.Damaged("the bucket with prefix %x has %d claims that are not the %d that were written", prefix, got.count, want.count)
 		}
 		return err
 	})
 }
 
 // scanPart visits the claims of one bucket whose tails are at least from and begin with prefix.
-func (tx *readTx) scanPart(ctx context.Context, t tree, from, prefix []byte, fn func(c *cursor) error) error {
+func (tx *readTx) scanPart(ctx context.Context, t pages.Tree, from, prefix []byte, fn func(c *pages.Cursor) error) error {
 	seen := 0
-	err := t.each(from, func(c *cursor) error {
-		if !bytes.HasPrefix(c.key(), prefix) {
-			return errEnough
+	return t.Each(from, func(c *pages.Cursor) error {
+		if !bytes.HasPrefix(c.Key(), prefix) {
+			return pages.ErrStop
 		}
 		if seen++; seen%1024 == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
 		return fn(c)
 	})
-	return enough(err)
-}
-
-// errEnough ends a walk early; fn's own errors are passed on as they are.
-var errEnough = errors.New("enough")
-
-func enough(err error) error {
-	if errors.Is(err, errEnough) {
-		return nil
-	}
-	return err
 }

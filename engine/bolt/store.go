@@ -11,6 +11,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/hapax-dev/hapax/engine/bolt/internal/pages"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 	"github.com/hapax-dev/hapax/engine/storage/storedir"
@@ -109,7 +110,7 @@ func (s *Store) open() error {
 	if err != nil {
 		return err
 	}
-	s.core.txid.Store(tx.txid)
+	s.core.txid.Store(tx.pages.ID)
 	if err := s.openDB(); err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func (s *Store) examine() (*readTx, error) {
 	var err error
 	if s.core.file, err = s.core.dir.OpenFile(fileName, os.O_RDWR); err != nil {
 		if errors.Is(err, os.ErrNotExist) {
-			return nil, damaged("it is missing")
+			return nil, pages.Damaged("it is missing")
 		}
 		return nil, fmt.Errorf("hapax: opening the store: %w", err)
 	}
@@ -152,17 +153,17 @@ func (s *Store) examine() (*readTx, error) {
 		return nil, err
 	}
 	if !h.belongsTo(s.identity.id) {
-		return nil, damaged("it is of another store or another copy than %s", sidecar.IdentityName)
+		return nil, pages.Damaged("it is of another store or another copy than %s", sidecar.IdentityName)
 	}
 	if closed && (record.seq != h.seq || record.txid != h.txid) {
-		return nil, damaged("%s is of batch %d, the file of batch %d", cleanName, record.seq, h.seq)
+		return nil, pages.Damaged("%s is of batch %d, the file of batch %d", cleanName, record.seq, h.seq)
 	}
 	if !closed {
 		// One sequential pass, so that the walk along the trees finds the pages in memory.
 		if _, _, err := hashFile(s.core.file); err != nil {
 			return nil, err
 		}
-		if err := tx.check(context.Background(), newest.freelist, errFirst); err != nil {
+		if err := tx.check(context.Background(), newest.Freelist, errFirst); err != nil {
 			return nil, err
 		}
 	}
@@ -182,8 +183,8 @@ func (s *Store) openDB() error {
 		return fmt.Errorf("hapax: opening %s: %w", fileName, err)
 	}
 	return s.core.view(func(tx *readTx) error {
-		if want := s.core.txid.Load(); tx.txid != want {
-			return damaged("it changed while it was opened: transaction %d, not %d", tx.txid, want)
+		if want := s.core.txid.Load(); tx.pages.ID != want {
+			return pages.Damaged("it changed while it was opened: transaction %d, not %d", tx.pages.ID, want)
 		}
 		return nil
 	})
@@ -217,11 +218,11 @@ func (s *Store) close() error {
 
 func (s *Store) leaveClean() error {
 	err := s.core.view(func(tx *readTx) error {
-		newest, _, err := readMetas(s.core.file, s.core.pageSize)
+		newest, _, err := pages.ReadMetas(s.core.file, s.core.pageSize)
 		if err != nil {
-			return damaged("%w", err)
+			return pages.Damaged("%w", err)
 		}
-		return tx.check(context.Background(), newest.freelist, errFirst)
+		return tx.check(context.Background(), newest.Freelist, errFirst)
 	})
 	if err != nil {
 		return err

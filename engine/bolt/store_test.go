@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hapax-dev/hapax/engine/bolt/internal/pages"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 	"github.com/hapax-dev/hapax/engine/storage/storedir"
@@ -466,7 +467,7 @@ func TestEncodingsStayWhatTheyAre(t *testing.T) {
 	if back, err := parseClean(r.encode()); err != nil || back != r {
 		t.Errorf("CLEAN reads back as %+v, %v", back, err)
 	}
-	entry := appendEntry(nil, seedOf(claimSpace, []byte("prefix")), []byte("key"), []byte("record"))
+	entry := pages.AppendEntry(nil, pages.Seed(claimSpace, []byte("prefix")), []byte("key"), []byte("record"))
 	if got, want := fmt.Sprintf("%x", entry), goldenEntry; got != want {
 		t.Errorf("an entry is %s, want %s", got, want)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/hapax-dev/hapax/engine/bolt/internal/pages"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -39,8 +40,8 @@ func TestADiskThatCannotSyncIsAnError(t *testing.T) {
 	if !errors.Is(r.applied, ErrFailed) || !errors.Is(r.applied, syscall.EIO) {
 		t.Errorf("Apply on a disk that cannot sync: %v", r.applied)
 	}
-	if newest, _, err := readMetas(s.core.file, s.core.pageSize); err != nil || newest.txid != before {
-		t.Errorf("the meta page of transaction %d is written, before its pages were synced (%v)", newest.txid, err)
+	if newest, _, err := pages.ReadMetas(s.core.file, s.core.pageSize); err != nil || newest.ID != before {
+		t.Errorf("the meta page of transaction %d is written, before its pages were synced (%v)", newest.ID, err)
 	}
 	if _, err := s.Apply(&storage.Batch{Seq: 2}); !errors.Is(err, ErrFailed) {
 		t.Errorf("Apply after a failed one: %v", err)

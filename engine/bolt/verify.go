@@ -3,6 +3,7 @@ package bolt
 import (
 	"context"
 
+	"github.com/hapax-dev/hapax/engine/bolt/internal/pages"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
@@ -23,15 +24,15 @@ func (v *verifier) Verify(ctx context.Context, report func(problem string)) erro
 	for {
 		overtaken := false
 		err := v.core.view(func(tx *readTx) error {
-			newer, older, err := readMetas(v.core.file, v.core.pageSize)
+			newer, older, err := pages.ReadMetas(v.core.file, v.core.pageSize)
 			switch {
 			case err != nil:
-				report(damaged("%w", err).Error())
+				report(pages.Damaged("%w", err).Error())
 				return nil
-			case newer.txid == tx.txid:
-				return tx.check(ctx, newer.freelist, tell(report))
-			case older != nil && older.txid == tx.txid:
-				return tx.check(ctx, older.freelist, tell(report))
+			case newer.ID == tx.pages.ID:
+				return tx.check(ctx, newer.Freelist, tell(report))
+			case older != nil && older.ID == tx.pages.ID:
+				return tx.check(ctx, older.Freelist, tell(report))
 			}
 			overtaken = true // by two transactions, since the view began
 			return ctx.Err()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/hapax-dev/hapax/engine/bolt/internal/pages"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 	bbolt "go.etcd.io/bbolt"
@@ -104,7 +105,7 @@ func (w *writer) rollBack(tx *bbolt.Tx) error {
 
 // grow makes space for a small batch. bbolt makes the rest, but keeps only the text of its errors.
 func (w *writer) grow() error {
-	newest, _, err := readMetas(w.core.file, w.core.pageSize)
+	newest, _, err := pages.ReadMetas(w.core.file, w.core.pageSize)
 	if err != nil {
 		return err
 	}
@@ -115,7 +116,7 @@ func (w *writer) grow() error {
 	size := info.Size()
 	step := growStep(size)
 	w.core.db.AllocSize = step
-	if size-int64(newest.highWater)*int64(w.core.pageSize) >= minGrowStep/2 || size+int64(step) > w.core.o.MaxFileBytes {
+	if size-int64(newest.HighWater)*int64(w.core.pageSize) >= minGrowStep/2 || size+int64(step) > w.core.o.MaxFileBytes {
 		return nil
 	}
 	return errors.Join(w.core.file.Truncate(size+int64(step)), w.core.file.Sync())

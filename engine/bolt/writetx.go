@@ -8,6 +8,7 @@ import (
 
 	bbolt "go.etcd.io/bbolt"
 
+	"github.com/hapax-dev/hapax/engine/bolt/internal/pages"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -19,15 +20,15 @@ type writeTx struct {
 	base *readTx
 	head head
 
-	removed       []*removals // from trees of entries
-	buckets, sums removals    // from the trees of these names
+	removed       []*pages.Removals // from trees of entries
+	buckets, sums pages.Removals    // from the trees of these names
 }
 
 func (w *writeTx) run(last uint64, fn func(w *writeTx) error) (err error) {
 	if w.txid != last+1 {
-		return damaged("transaction %d follows on %d", w.txid, last)
+		return pages.Damaged("transaction %d follows on %d", w.txid, last)
 	}
-	w.base.txid = last
+	w.base.pages.ID = last
 	if w.head, err = w.base.head(); err != nil {
 		return err
 	}
@@ -36,7 +37,7 @@ func (w *writeTx) run(last uint64, fn func(w *writeTx) error) (err error) {
 		return err
 	}
 	for _, r := range append(w.removed, &w.buckets, &w.sums) {
-		if err := r.check(); err != nil {
+		if err := r.Check(); err != nil {
 			return err
 		}
 	}
@@ -59,7 +60,7 @@ func (w *writeTx) claims(writes []storage.ClaimWrite) error {
 	order := lastWrites(len(writes), func(i int) []byte { return writes[i].Key })
 	size := 0
 	for _, i := range order {
-		size += len(writes[i].Key) + len(writes[i].Record) + sealSize
+		size += len(writes[i].Key) + len(writes[i].Record) + pages.SealSize
 	}
 	arena := make([]byte, 0, size)
 	changes := make([]change, 0, len(order))
@@ -76,14 +77,14 @@ func (w *writeTx) claims(writes []storage.ClaimWrite) error {
 				return err
 			}
 			prefix, changes = key[:len(key)-len(tail)], changes[:0]
-			seed = seedOf(claimSpace, prefix)
+			seed = pages.Seed(claimSpace, prefix)
 		}
 		tail := key[len(prefix):]
 		if len(tail) == 0 {
 			return fmt.Errorf("claim key %x has no id", key)
 		}
 		from := len(arena)
-		arena = appendEntry(arena, seed, tail, writes[i].Record)
+		arena = pages.AppendEntry(arena, seed, tail, writes[i].Record)
 		changes = append(changes, change{arena[from:len(arena):len(arena)], len(tail), writes[i].Record == nil})
 	}
 	return w.bucket(prefix, changes)
@@ -104,10 +105,10 @@ func (w *writeTx) bucket(prefix []byte, changes []change) error {
 		return err
 	}
 	if found != summed {
-		return damaged("the bucket with prefix %x has no sum", prefix)
+		return pages.Damaged("the bucket with prefix %x has no sum", prefix)
 	}
 	if !found {
-		t = tree{}
+		t = pages.Tree{}
 	}
 	e, err := tally(t, before, changes)
 	if err != nil {
@@ -139,7 +140,7 @@ func (w *writeTx) drop(prefix []byte) error {
 		return err
 	}
 	if !found {
-		return damaged("the bucket with prefix %x has no sum", prefix)
+		return pages.Damaged("the bucket with prefix %x has no sum", prefix)
 	}
 	if err := w.deleteBucket(prefix); err != nil {
 		return fmt.Errorf("dropping the bucket with prefix %x: %w", prefix, err)
@@ -156,14 +157,14 @@ func (w *writeTx) deleteBucket(prefix []byte) error {
 }
 
 // noteRemoval notes that an entry of a top-level bucket is removed.
-func (w *writeTx) noteRemoval(r *removals, dir, name []byte) (err error) {
-	if r.tree, err = w.base.dir(dir); err != nil {
+func (w *writeTx) noteRemoval(r *pages.Removals, dir, name []byte) (err error) {
+	if r.Tree, err = w.base.dir(dir); err != nil {
 		return err
 	}
-	return with(r.tree, func(c *cursor) error {
-		found, err := c.seek(name)
+	return r.Tree.With(func(c *pages.Cursor) error {
+		found, err := c.Seek(name)
 		if err == nil && found {
-			r.remove(c)
+			r.Remove(c)
 		}
 		return err
 	})
@@ -173,18 +174,18 @@ func (w *writeTx) states(writes []storage.StateWrite) error {
 	if len(writes) == 0 {
 		return nil
 	}
-	seed := seedOf(stateSpace, nil)
+	seed := pages.Seed(stateSpace, nil)
 	var changes []change
 	for _, i := range lastWrites(len(writes), func(i int) []byte { return writes[i].Key }) {
 		key := stateKey(writes[i].Key)
-		changes = append(changes, change{appendEntry(nil, seed, key, writes[i].Value), len(key), writes[i].Value == nil})
+		changes = append(changes, change{pages.AppendEntry(nil, seed, key, writes[i].Value), len(key), writes[i].Value == nil})
 	}
 	return w.dir(stateDir, stateSpace, changes)
 }
 
 func (w *writeTx) journal(seq uint64, entry []byte) error {
 	key := journalKey(seq)
-	return w.dir(journalDir, journalSpace, []change{{appendEntry(nil, seedOf(journalSpace, nil), key, entry), len(key), false}})
+	return w.dir(journalDir, journalSpace, []change{{pages.AppendEntry(nil, pages.Seed(journalSpace, nil), key, entry), len(key), false}})
 }
 
 // dir changes a top-level bucket of entries.
@@ -199,7 +200,7 @@ func (w *writeTx) dir(dir []byte, space byte, changes []change) error {
 		return err
 	}
 	if !found {
-		return damaged("bucket %s has no sum", dir)
+		return pages.Damaged("bucket %s has no sum", dir)
 	}
 	e, err := tally(t, before, changes)
 	if err != nil {
@@ -214,14 +215,14 @@ func (w *writeTx) dir(dir []byte, space byte, changes []change) error {
 // An effect is what changes of a tree cause.
 type effect struct {
 	after     sum // of the tree
-	removed   removals
+	removed   pages.Removals
 	appending bool // all changes come after what is there
 }
 
 // tally returns the effect on tree t, which may be the zero tree, of changes in key order.
-func tally(t tree, before sum, changes []change) (*effect, error) {
-	e := &effect{after: before, removed: removals{tree: t}}
-	if t.at == nil {
+func tally(t pages.Tree, before sum, changes []change) (*effect, error) {
+	e := &effect{after: before, removed: pages.Removals{Tree: t}}
+	if t.Tx == nil {
 		for _, c := range changes {
 			if !c.remove {
 				e.after.add(c.entry)
@@ -230,14 +231,14 @@ func tally(t tree, before sum, changes []change) (*effect, error) {
 		e.appending = true
 		return e, nil
 	}
-	return e, with(t, func(c *cursor) error {
+	return e, t.With(func(c *pages.Cursor) error {
 		for i := range changes {
-			found, err := c.seek(changes[i].key())
+			found, err := c.Seek(changes[i].key())
 			if err != nil {
 				return err
 			}
 			if i == 0 {
-				e.appending = c.done()
+				e.appending = c.Done()
 			}
 			e.add(c, found, &changes[i])
 		}
@@ -246,13 +247,13 @@ func tally(t tree, before sum, changes []change) (*effect, error) {
 }
 
 // add adds a change; found says that the cursor is at an entry with its key.
-func (e *effect) add(c *cursor, found bool, change *change) {
+func (e *effect) add(c *pages.Cursor, found bool, change *change) {
 	if found {
-		e.after.remove(c.entry())
+		e.after.remove(c.Entry())
 		if change.remove {
-			e.removed.remove(c)
+			e.removed.Remove(c)
 		} else {
-			e.removed.replace(c, change.entry)
+			e.removed.Replace(c, change.entry)
 		}
 	}
 	if !change.remove {
@@ -284,7 +285,7 @@ func (w *writeTx) put(b *bbolt.Bucket, changes []change, e *effect) error {
 func (w *writeTx) putSum(name []byte, before sum, existed bool, after *sum) error {
 	sums := w.tx.Bucket(sumsDir)
 	if existed {
-		w.head.sums.remove(appendEntry(nil, seedOf(sumSpace, nil), name, before.encode()))
+		w.head.sums.remove(pages.AppendEntry(nil, pages.Seed(sumSpace, nil), name, before.encode()))
 	}
 	if after == nil {
 		if err := w.noteRemoval(&w.sums, sumsDir, name); err != nil {

@@ -1,4 +1,4 @@
-package bolt
+package pages
 
 import (
 	"errors"
@@ -25,12 +25,13 @@ const (
 	maxPageSize = 1 << 24
 )
 
-type meta struct {
-	pageSize  int
-	root      uint64
-	freelist  uint64
-	highWater uint64
-	txid      uint64
+// A Meta is the content of a meta page.
+type Meta struct {
+	PageSize  int
+	RootPage  uint64
+	Freelist  uint64 // page of the list of free pages
+	HighWater uint64
+	ID        uint64 // of the transaction
 }
 
 var (
@@ -39,23 +40,23 @@ var (
 	errBadMeta   = errors.New("meta page with a wrong checksum")
 )
 
-func parseMeta(b []byte) (meta, error) {
+func parseMeta(b []byte) (Meta, error) {
 	switch version := native.Uint32(b[4:]); {
 	case native.Uint32(b) != metaMagic:
-		return meta{}, errNotBolt
+		return Meta{}, errNotBolt
 	case !metaIntact(b):
-		return meta{}, errBadMeta
+		return Meta{}, errBadMeta
 	case version > metaVersion:
-		return meta{}, errNewerBolt
+		return Meta{}, errNewerBolt
 	case version < metaVersion, native.Uint64(b[24:]) != 0:
-		return meta{}, errNotBolt
+		return Meta{}, errNotBolt
 	}
-	return meta{
-		pageSize:  int(native.Uint32(b[8:])),
-		root:      native.Uint64(b[16:]),
-		freelist:  native.Uint64(b[32:]),
-		highWater: native.Uint64(b[40:]),
-		txid:      native.Uint64(b[48:]),
+	return Meta{
+		PageSize:  int(native.Uint32(b[8:])),
+		RootPage:  native.Uint64(b[16:]),
+		Freelist:  native.Uint64(b[32:]),
+		HighWater: native.Uint64(b[40:]),
+		ID:        native.Uint64(b[48:]),
 	}, nil
 }
 
@@ -65,10 +66,10 @@ func metaIntact(b []byte) bool {
 	return native.Uint64(b[metaSumAt:]) == h.Sum64()
 }
 
-// readMetas returns the meta that bbolt will take for the newer one, and the older one if it is
+// ReadMetas returns the meta that bbolt will take for the newer one, and the older one if it is
 // valid.
-func readMetas(f io.ReaderAt, pageSize int) (newer meta, older *meta, err error) {
-	var ms [2]meta
+func ReadMetas(f io.ReaderAt, pageSize int) (newer Meta, older *Meta, err error) {
+	var ms [2]Meta
 	var errs [2]error
 	for i := range ms {
 		b := make([]byte, metaSize)
@@ -78,12 +79,12 @@ func readMetas(f io.ReaderAt, pageSize int) (newer meta, older *meta, err error)
 	}
 	switch {
 	case errs[0] != nil && errs[1] != nil:
-		return meta{}, nil, errors.Join(errs[0], errs[1])
+		return Meta{}, nil, errors.Join(errs[0], errs[1])
 	case errs[0] != nil:
 		return ms[1], nil, nil //nolint:nilerr // a torn meta page is what the other one is for
 	case errs[1] != nil:
 		return ms[0], nil, nil //nolint:nilerr // as above
-	case ms[0].txid > ms[1].txid:
+	case ms[0].ID > ms[1].ID:
 		return ms[0], &ms[1], nil
 	}
 	return ms[1], &ms[0], nil
@@ -105,16 +106,16 @@ func findPageSize(f io.ReaderAt) (int, error) {
 		}
 		m, err := parseMeta(b)
 		if err == nil {
-			if m.pageSize < minPageSize || m.pageSize > maxPageSize || bits.OnesCount(uint(m.pageSize)) != 1 {
-				return 0, damaged("the meta page says that pages have %d bytes", m.pageSize)
+			if m.PageSize < minPageSize || m.PageSize > maxPageSize || bits.OnesCount(uint(m.PageSize)) != 1 {
+				return 0, Damaged("the meta page says that pages have %d bytes", m.PageSize)
 			}
-			return m.pageSize, nil
+			return m.PageSize, nil
 		}
 		if first == nil {
 			first = err
 		}
 		if errors.Is(err, errNewerBolt) {
-			return 0, fmt.Errorf("%w: %s: %w", storage.ErrNewerFormat, fileName, err)
+			return 0, fmt.Errorf("%w: %s: %w", storage.ErrNewerFormat, FileName, err)
 		}
 	}
 	return 0, first
@@ -125,40 +126,60 @@ func findPageSize(f io.ReaderAt) (int, error) {
 // is missing. This is impossible if it is one bit away from valid, or if it lacks bytes that the
 // old and the new page have in common: then it was a whole page that was damaged, and with it a
 // confirmed transaction would be lost.
-func examineMetas(f io.ReaderAt, pageSize int) (meta, error) {
-	newer, older, err := readMetas(f, pageSize)
+func examineMetas(f io.ReaderAt, pageSize int) (Meta, error) {
+	newer, older, err := ReadMetas(f, pageSize)
 	if err != nil {
-		return meta{}, damaged("both meta pages: %w", err)
+		return Meta{}, Damaged("both meta pages: %w", err)
 	}
 	if older != nil {
-		if older.txid+1 != newer.txid {
-			return meta{}, damaged("the meta pages are of transactions %d and %d", older.txid, newer.txid)
+		if older.ID+1 != newer.ID {
+			return Meta{}, Damaged("the meta pages are of transactions %d and %d", older.ID, newer.ID)
 		}
-		if older.pageSize != newer.pageSize || newer.pageSize != pageSize {
-			return meta{}, damaged("the meta pages have page sizes %d and %d", older.pageSize, newer.pageSize)
+		if older.PageSize != newer.PageSize || newer.PageSize != pageSize {
+			return Meta{}, Damaged("the meta pages have page sizes %d and %d", older.PageSize, newer.PageSize)
 		}
 		return newer, nil
 	}
 	for i := range 2 {
 		b := make([]byte, metaSize)
 		if _, err := f.ReadAt(b, int64(i*pageSize)+pageHeader); err != nil {
-			return meta{}, damaged("meta page %d: %w", i, err)
+			return Meta{}, Damaged("meta page %d: %w", i, err)
 		}
 		if metaIntact(b) && native.Uint32(b) == metaMagic {
 			continue
 		}
 		if native.Uint32(b) != metaMagic || native.Uint32(b[4:]) != metaVersion ||
 			native.Uint32(b[8:]) != uint32(pageSize) || native.Uint32(b[12:]) != 0 {
-			return meta{}, damaged("meta page %d is not one", i)
+			return Meta{}, Damaged("meta page %d is not one", i)
 		}
 		for bit := range metaSize * 8 {
 			b[bit/8] ^= 1 << (bit % 8)
 			whole := metaIntact(b)
 			b[bit/8] ^= 1 << (bit % 8)
 			if whole {
-				return meta{}, damaged("meta page %d has a flipped bit", i)
+				return Meta{}, Damaged("meta page %d has a flipped bit", i)
 			}
 		}
 	}
 	return newer, nil
+}
+
+// Newest returns the newest transaction of a file of the given size, after an unclean end, and its
+// meta page.
+func Newest(f io.ReaderAt, size int64) (Tx, Meta, error) {
+	pageSize, err := findPageSize(f)
+	if err != nil {
+		if errors.Is(err, storage.ErrNewerFormat) {
+			return Tx{}, Meta{}, err
+		}
+		return Tx{}, Meta{}, Damaged("%w", err)
+	}
+	m, err := examineMetas(f, pageSize)
+	if err != nil {
+		return Tx{}, Meta{}, err
+	}
+	if m.HighWater < 4 || m.HighWater > uint64(size)/uint64(pageSize) {
+		return Tx{}, Meta{}, Damaged("%d pages are in use, in a file of %d bytes", m.HighWater, size)
+	}
+	return Tx{File: f, PageSize: pageSize, RootPage: m.RootPage, HighWater: m.HighWater, ID: m.ID}, m, nil
 }

@@ -1,4 +1,4 @@
-package bolt
+package pages
 
 import (
 	"bytes"
@@ -16,9 +16,9 @@ import (
 //   - a branch page is merged again as long as it loses children and is small: with all pages up to the
 //     first one on each side that is not small, also without the children that it may lose.
 
-// removals has the leaves of one tree from which a transaction removes entries.
-type removals struct {
-	tree   tree
+// Removals has the leaves of one tree from which a transaction removes entries.
+type Removals struct {
+	Tree   Tree
 	depth  int // of the leaves
 	leaves level
 }
@@ -65,34 +65,34 @@ func (l *level) lose(p *page, i int) {
 	s := l.of(p, p.key(i))
 	_, k, v := p.span(i)
 	s.n--
-	s.size -= elementSize + k + v
+	s.size -= ElementSize + k + v
 	s.removed = true
 }
 
-// remove notes that the entry of the cursor is removed.
-func (r *removals) remove(c *cursor) {
+// Remove notes that the entry of the cursor is removed.
+func (r *Removals) Remove(c *Cursor) {
 	f := c.top()
 	r.depth = c.depth - 1
 	r.leaves.lose(&f.page, f.i)
 }
 
-// replace notes that the value of the entry of the cursor is replaced.
-func (r *removals) replace(c *cursor, entry []byte) {
+// Replace notes that the value of the entry of the cursor is replaced.
+func (r *Removals) Replace(c *Cursor, entry []byte) {
 	f := c.top()
-	r.leaves.of(&f.page, f.page.key(f.i)).size += len(entry) - len(c.entry())
+	r.leaves.of(&f.page, f.page.key(f.i)).size += len(entry) - len(c.Entry())
 }
 
-// check checks all pages of the tree that bbolt may merge.
-func (r *removals) check() error {
+// Check checks all pages of the tree that bbolt may merge.
+func (r *Removals) Check() error {
 	if r.depth == 0 {
 		return nil // nothing was removed, or from the only page
 	}
-	return with(r.tree, func(c *cursor) error {
+	return r.Tree.With(func(c *Cursor) error {
 		lost := r.leaves
 		for d := r.depth; d > 0; d-- {
 			m := merge{cursor: c, depth: d, leaf: d == r.depth, lost: lost, counted: make(map[uint64]bool)}
 			for _, s := range lost.pages {
-				if !s.removed || !small(s.n, s.size, r.tree.at.pageSize) {
+				if !s.removed || !small(s.n, s.size, r.Tree.Tx.PageSize) {
 					continue
 				}
 				for _, step := range [...]int{-1, 1} {
@@ -109,7 +109,7 @@ func (r *removals) check() error {
 
 // A merge checks the pages of one depth.
 type merge struct {
-	cursor  *cursor
+	cursor  *Cursor
 	depth   int
 	leaf    bool
 	lost    level // at the depth
@@ -151,8 +151,8 @@ func (m *merge) visit() (last bool, err error) {
 	}
 	f := m.cursor.top()
 	if f.page.leaf != m.leaf {
-		return false, damaged("page %d of %s is at the wrong depth", f.page.id, m.cursor.tree.what)
+		return false, Damaged("page %d of %s is at the wrong depth", f.page.id, m.cursor.tree.What)
 	}
 	m.cursor.depth--
-	return m.leaf || !small(f.page.n, f.page.size, m.cursor.tree.at.pageSize), nil
+	return m.leaf || !small(f.page.n, f.page.size, m.cursor.tree.Tx.PageSize), nil
 }

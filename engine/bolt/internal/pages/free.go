@@ -1,0 +1,84 @@
+package pages
+
+// Used has the pages of a Tx that are in use, as far as they were found.
+type Used struct {
+	tx    *Tx
+	words []uint64
+}
+
+// NewUsed returns the Used of tx without pages.
+func NewUsed(tx *Tx) *Used { return &Used{tx, make([]uint64, (tx.HighWater+63)/64)} }
+
+// Mark adds n pages from page id on, which must not be among them yet.
+func (u *Used) Mark(id, n uint64) error {
+	for ; n > 0; n-- {
+		if !u.set(id) {
+			return Damaged("page %d is used twice", id)
+		}
+		id++
+	}
+	return nil
+}
+
+// set sets a bit and reports whether it was unset before.
+func (u *Used) set(i uint64) bool {
+	if i >= u.tx.HighWater || u.words[i/64]&(1<<(i%64)) != 0 {
+		return false
+	}
+	u.words[i/64] |= 1 << (i % 64)
+	return true
+}
+
+func (u *Used) firstUnset(from uint64) (uint64, bool) {
+	for i := from; i < u.tx.HighWater; i++ {
+		if u.words[i/64]&(1<<(i%64)) == 0 {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// CheckFree checks that each page is either used or free, because a page allocated twice would
+// overwrite claims.
+func (u *Used) CheckFree(freelist uint64) error {
+	tx := u.tx
+	head := make([]byte, pageHeader+8)
+	if freelist < 2 || freelist >= tx.HighWater {
+		return Damaged("the list of free pages is said to be at page %d", freelist)
+	}
+	if err := tx.readAt(head, freelist); err != nil {
+		return err
+	}
+	pages := uint64(native.Uint32(head[12:])) + 1
+	if native.Uint64(head) != freelist || native.Uint16(head[8:]) != freelistFlag || pages > tx.HighWater-freelist {
+		return Damaged("page %d is not the list of free pages", freelist)
+	}
+	count, at := uint64(native.Uint16(head[10:])), uint64(pageHeader)
+	if count == 0xFFFF {
+		count, at = native.Uint64(head[pageHeader:]), pageHeader+8
+	}
+	if count > tx.HighWater || at+count*8 > pages*uint64(tx.PageSize) {
+		return Damaged("the list of free pages is said to have %d", count)
+	}
+	if err := u.Mark(freelist, pages); err != nil {
+		return err
+	}
+	list := make([]byte, pages*uint64(tx.PageSize))
+	if err := tx.readAt(list, freelist); err != nil {
+		return err
+	}
+	for last := uint64(1); count > 0; count-- {
+		id := native.Uint64(list[at:])
+		if id <= last || id >= tx.HighWater {
+			return Damaged("the list of free pages has page %d after %d", id, last)
+		}
+		if !u.set(id) {
+			return Damaged("page %d is in use and on the list of free pages", id)
+		}
+		last, at = id, at+8
+	}
+	if id, found := u.firstUnset(2); found {
+		return Damaged("page %d is neither in use nor on the list of free pages", id)
+	}
+	return nil
+}
