@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,88 +15,42 @@ import (
 
 const module = "github.com/hapax-dev/hapax"
 
-// rooms is the drawing of the packages in docs/architecture.md: the packages of this module that
-// each may import, except in tests.
-var rooms = map[string][]string{
-	"":                           {},
-	"weekbucket":                 {},
-	"bloom":                      {"internal/offheap"},
-	"engine":                     {"weekbucket", "bloom", "engine/internal/lane", "engine/limits", "engine/storage", "internal/decode", "internal/entry", "internal/keyspace", "internal/wait", "internal/crc32c", "internal/untrusted"},
-	"engine/internal/lane":       {},
-	"engine/limits":              {},
-	"engine/storage":             {"weekbucket"},
-	"engine/storage/sidecar":     {"engine/storage", "internal/crc32c"},
-	"internal/entry":             {"internal/keyspace", "internal/decode"},
-	"outbox":                     {"correlation", "engine", "engine/storage", "internal/decode", "internal/entry", "internal/kgohooks", "internal/untrusted", "redact"},
-	"versions":                   {"engine", "engine/limits", "engine/storage", "internal/keyspace", "internal/untrusted"},
-	"idempotency":                {"engine", "engine/limits", "internal/decode", "internal/quota", "internal/wait"},
-	"listener":                   {"engine", "engine/limits", "internal/quota", "internal/wait", "internal/untrusted", "redact"},
-	"correlation":                {},
-	"internal/keyspace":          {},
-	"internal/quota":             {"engine", "internal/keyspace", "weekbucket"},
-	"internal/wait":              {},
-	"internal/decode":            {"weekbucket"},
-	"internal/kgohooks":          {},
-	"internal/crashfs":           {},
-	"internal/fuzztest":          {},
-	"internal/crc32c":            {},
-	"internal/offheap":           {},
-	"internal/untrusted":         {},
-	"internal/hostile":           {"redact"},
-	"redact":                     {},
-	"engine/storetest":           {"engine/storage", "engine/storage/sidecar", "weekbucket", "internal/crc32c"},
-	"engine/enginetest":          {"engine", "engine/storage", "engine/storetest", "weekbucket"},
-	"internal/kafkatest":         {},
-	"internal/structure":         {},
-	"engine/pebble":              {"engine/storage", "engine/storage/sidecar", "engine/storage/storedir", "weekbucket", "internal/decode", "internal/offheap", "internal/wait", "internal/crc32c", "internal/untrusted"},
-	"engine/bolt":                {"engine/bolt/internal/pages", "engine/storage", "engine/storage/sidecar", "engine/storage/storedir", "internal/untrusted"},
-	"engine/bolt/internal/pages": {"engine/storage", "internal/crc32c"},
-	"telemetry":                  {"engine", "engine/limits", "weekbucket", "internal/untrusted", "redact"},
-	"kafkaadapter":               {"engine", "engine/limits", "engine/storage", "weekbucket", "kafkaadapter/identify", "kafkaadapter/deadletter", "internal/wait", "internal/keyspace", "internal/kgohooks", "internal/untrusted", "redact"},
-
-	"kafkaadapter/seen":       {"engine", "engine/limits", "kafkaadapter/identify"},
-	"kafkaadapter/deadletter": {"engine", "engine/limits", "kafkaadapter/identify", "internal/decode", "internal/keyspace", "internal/untrusted"},
-	"kafkaadapter/identify":   {"weekbucket", "correlation", "internal/untrusted"},
-
-	"bench": {"engine", "engine/limits", "engine/storage", "engine/pebble", "engine/bolt", "kafkaadapter", "kafkaadapter/deadletter", "kafkaadapter/identify", "telemetry", "idempotency", "outbox", "versions", "correlation", "weekbucket", "internal/wait",
-		"bench/internal/rawstore", "bench/internal/runner", "bench/internal/topics", "bench/internal/traffic"},
-	"bench/internal/rawstore": {"engine/pebble"},
-	"bench/internal/runner":   {},
-	"bench/internal/topics":   {"bench/internal/traffic", "internal/wait"},
-	"bench/internal/traffic":  {"engine", "weekbucket"},
-	"bench/report":            {},
-	"cmd/dedupbench":          {"bench", "bench/report"},
-
-	// a separate module, with all packages below it
-	"bench/peers":          {"bench/internal/runner", "bench/internal/topics", "bench/internal/traffic", "bench/peers/claimer", "bench/peers/consumer", "bench/peers/servers", "bench/report"},
-	"bench/peers/claimer":  {"engine", "engine/pebble", "bench/internal/rawstore", "bench/internal/runner", "bench/internal/traffic", "bench/peers/servers", "bench/report"},
-	"bench/peers/consumer": {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "bench/internal/rawstore", "bench/internal/runner", "bench/internal/topics", "bench/internal/traffic", "bench/peers/servers", "bench/peers/streams"},
-	"bench/peers/servers":  {},
-	"bench/peers/streams":  {"bench/peers/servers"},
-
-	"integrations/grpcidempotency": {"engine", "engine/limits", "listener", "redact"}, // a separate module
-	"integrations/watermilldedup":  {"engine", "engine/limits", "listener", "redact"}, // a separate module
-
-	"examples/atmostonce":    {"engine", "engine/pebble", "kafkaadapter"},
-	"examples/transactional": {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter"},
-	"examples/balances":      {"engine", "engine/storage", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "telemetry"},
-	"examples/cloudevents":   {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "kafkaadapter/identify"},
-	"examples/replay":        {},
-	"examples/outbox":        {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "outbox"},
-	"examples/changes":       {"engine", "engine/pebble", "kafkaadapter", "kafkaadapter/deadletter", "kafkaadapter/identify", "versions"},
-	"examples/edge":          {"engine", "engine/bolt"},
-
-	"engine/storage/storedir": {"engine/storage", "engine/storage/sidecar"},
+// drawing returns the packages of this module that each package may import, except in tests, as
+// docs/architecture.md draws them.
+func drawing(t *testing.T) map[string][]string {
+	t.Helper()
+	drawn := map[string][]string{"": nil} // the root contains no code
+	for _, m := range regexp.MustCompile(`(?m)^([a-z0-9/]+) +-> +([a-z0-9/, ]+)$`).FindAllStringSubmatch(source(t, "docs/architecture.md"), -1) {
+		drawn[m[1]] = nil
+		if m[2] != "nothing" {
+			drawn[m[1]] = strings.Split(m[2], ", ")
+		}
+	}
+	return drawn
 }
 
-func TestPackagesImportOnlyWhatTheDrawingAllows(t *testing.T) {
-	for _, problem := range breaches(t, ".") {
+// TestPackagesImportWhatIsDrawn checks the drawing both ways: it shows all packages and imports, and
+// nothing else.
+func TestPackagesImportWhatIsDrawn(t *testing.T) {
+	drawn := drawing(t)
+	imported, problems := breaches(t, ".", drawn)
+	for room, targets := range drawn {
+		if imported[room] == nil && room != "" {
+			problems = append(problems, fmt.Sprintf("docs/architecture.md draws package %s, which does not exist", room))
+		}
+		for _, target := range targets {
+			if !imported[room][target] {
+				problems = append(problems, fmt.Sprintf("docs/architecture.md draws %s -> %s, which does not exist", room, target))
+			}
+		}
+	}
+	for _, problem := range problems {
 		t.Error(problem)
 	}
 }
 
 func TestPlantedImportIsDetected(t *testing.T) {
-	got := breaches(t, "internal/treetest/testdata/planted")
+	_, got := breaches(t, "internal/treetest/testdata/planted", drawing(t))
 	if len(got) != 1 || !strings.Contains(got[0], "bloom imports engine") {
 		t.Fatalf("a bloom that imports the engine: %q", got)
 	}
@@ -167,10 +122,11 @@ func TestDependenciesOfIntegrationsStayThere(t *testing.T) {
 	}
 }
 
-// breaches lists the imports below root that the drawing does not allow, and packages that are not
-// in it.
-func breaches(t *testing.T, root string) (problems []string) {
+// breaches returns what the packages below root import, and lists the imports that are not drawn, and
+// packages that are not.
+func breaches(t *testing.T, root string, drawn map[string][]string) (imported map[string]map[string]bool, problems []string) {
 	t.Helper()
+	imported = map[string]map[string]bool{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -186,7 +142,7 @@ func breaches(t *testing.T, root string) (problems []string) {
 			return err
 		}
 		room := strings.TrimPrefix(filepath.ToSlash(rel), ".")
-		allowed, ok := rooms[room]
+		allowed, ok := drawn[room]
 		if !ok {
 			problems = append(problems, fmt.Sprintf("%s: package %s is not in the drawing", path, room))
 		}
@@ -194,9 +150,16 @@ func breaches(t *testing.T, root string) (problems []string) {
 		if err != nil {
 			return err
 		}
+		if imported[room] == nil {
+			imported[room] = map[string]bool{}
+		}
 		for _, spec := range file.Imports {
-			imported := strings.Trim(spec.Path.Value, `"`)
-			if target, ours := strings.CutPrefix(imported, module+"/"); ours && !slices.Contains(allowed, target) {
+			target, ours := strings.CutPrefix(strings.Trim(spec.Path.Value, `"`), module+"/")
+			if !ours {
+				continue
+			}
+			imported[room][target] = true
+			if !slices.Contains(allowed, target) {
 				problems = append(problems, fmt.Sprintf("%s: %s imports %s", path, room, target))
 			}
 		}
@@ -205,5 +168,5 @@ func breaches(t *testing.T, root string) (problems []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return problems
+	return imported, problems
 }

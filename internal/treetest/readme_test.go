@@ -5,13 +5,11 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -68,28 +66,6 @@ func TestCommandsOfThePagesParse(t *testing.T) {
 	}
 	if parse("claims --no-such-flag") == nil {
 		t.Error("an unknown flag is accepted")
-	}
-}
-
-func TestArchitectureDrawsThePackages(t *testing.T) {
-	drawn := map[string][]string{}
-	for _, m := range regexp.MustCompile(`(?m)^([a-z0-9/]+) +-> +([a-z0-9/, ]+)$`).FindAllStringSubmatch(source(t, "docs/architecture.md"), -1) {
-		drawn[m[1]] = nil
-		if m[2] != "nothing" {
-			drawn[m[1]] = slices.Sorted(slices.Values(strings.Split(m[2], ", ")))
-		}
-	}
-	for room, allowed := range rooms {
-		if room == "" {
-			continue // the root contains no code
-		}
-		if got, ok := drawn[room]; !ok || !slices.Equal(got, slices.Sorted(slices.Values(allowed))) {
-			t.Errorf("docs/architecture.md draws %s -> %v, internal/treetest/layering_test.go allows %v", room, got, allowed)
-		}
-		delete(drawn, room)
-	}
-	if len(drawn) > 0 {
-		t.Errorf("docs/architecture.md draws packages that do not exist: %v", slices.Sorted(maps.Keys(drawn)))
 	}
 }
 
