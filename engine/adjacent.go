@@ -38,10 +38,10 @@ func (f *finder) addNear(r *claimSet, c *candidate, ev *Event) {
 	c.nearAt, c.arrives = len(r.near), ev.arrives()
 	if c.arrives {
 		if r.nearVersion == 0 {
-			r.nearVersion = f.filters.weeksVersion.Load() // before the weeks
+			r.nearVersion = f.filters.Version() // before the weeks
 		}
 		oldest := f.retained.oldestOf(ev.Scope)
-		for _, week := range f.filters.weeksBefore(c.place.week) {
+		for _, week := range f.filters.WeeksBefore(c.place.week) {
 			if week >= oldest {
 				f.addPlace(r, ev, week)
 			}
@@ -57,7 +57,7 @@ func (f *finder) addNear(r *claimSet, c *candidate, ev *Event) {
 
 // renewNear gives a candidate its adjacent places again if weeks may have been added since.
 func (f *finder) renewNear(r *claimSet, c *candidate) error {
-	if !c.arrives || r.nearVersion == f.filters.weeksVersion.Load() {
+	if !c.arrives || r.nearVersion == f.filters.Version() {
 		return nil
 	}
 	_, id, err := storage.ParseKey(r.key(&c.place))

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hapax-dev/hapax/engine/internal/filters"
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -64,15 +65,14 @@ func (a *Admin) Forget(ctx context.Context, scope string, id []byte, at time.Tim
 		if rec, found, err = a.finder.read(key); err != nil || !found {
 			return err
 		}
-		ref := bucketRef{week: week}
-		if ref.scope, g.batch.State, err = a.finder.names.ref(scope, asScope, week, g.batch.State); err != nil {
+		ref := filters.Bucket{Week: week}
+		if ref.Scope, g.batch.State, err = a.finder.names.ref(scope, asScope, week, g.batch.State); err != nil {
 			return err
 		}
 		g.after = a.core.left.decide(key, hash, a.finder.cache, g.after)
 		g.batch.Claims = append(g.batch.Claims, a.decider.put.remove(key, hash))
-		g.journal.add(ref, journalRemoved, hash)
 		g.after = append(g.after, func() { a.finder.cache.forget(hash) })
-		a.finder.filters.remove(ref, hash)
+		a.finder.filters.Remove(&g.journal, ref, hash)
 		if rec.State != Done {
 			a.decider.tx.changed(key, a.decider.seq+1)
 		}
@@ -101,7 +101,7 @@ func (a *Admin) weeks(ctx context.Context) ([]WeekInfo, error) {
 	}
 	defer a.core.leave()
 	weeks := make(map[weekbucket.Week]*WeekInfo)
-	for b, c := range counts {
+	for b, claims := range counts {
 		bytes, err := a.core.store.BucketBytes(b)
 		if err != nil {
 			return nil, a.core.stop(err)
@@ -111,9 +111,9 @@ func (a *Admin) weeks(ctx context.Context) ([]WeekInfo, error) {
 			w = &WeekInfo{Week: b.Week}
 			weeks[b.Week] = w
 		}
-		w.Claims += c.claims
+		w.Claims += claims
 		w.Bytes += bytes
-		w.Scopes = append(w.Scopes, ScopeInfo{b.Scope, b.Week, c.claims, bytes})
+		w.Scopes = append(w.Scopes, ScopeInfo{b.Scope, b.Week, claims, bytes})
 	}
 	list := make([]WeekInfo, 0, len(weeks))
 	for _, w := range weeks {
@@ -125,18 +125,18 @@ func (a *Admin) weeks(ctx context.Context) ([]WeekInfo, error) {
 }
 
 // currentCounts names the buckets in the committer, which alone frees names.
-func (a *Admin) currentCounts(ctx context.Context) (map[storage.Bucket]count, error) {
-	counts := make(map[storage.Bucket]count)
+func (a *Admin) currentCounts(ctx context.Context) (map[storage.Bucket]uint64, error) {
+	counts := make(map[storage.Bucket]uint64)
 	err := a.queue.control(ctx, func(*group) error {
-		if err := a.finder.filters.incomplete(); err != nil {
+		if err := a.finder.incomplete(); err != nil {
 			return err
 		}
-		for ref, c := range a.finder.filters.copyCounts() {
-			name, err := a.finder.names.name(ref.scope)
+		for ref, claims := range a.finder.filters.Buckets() {
+			name, err := a.finder.names.name(ref.Scope)
 			if err != nil {
 				return err
 			}
-			counts[storage.Bucket{Scope: name, Week: ref.week}] = c
+			counts[storage.Bucket{Scope: name, Week: ref.Week}] = claims
 		}
 		return nil
 	})

@@ -121,6 +121,6 @@ func (b *base) isOutdated(own *txRequest, others *transactions) bool {
 		return false
 	}
 	// a claim in a week that no event on arrival of the part has looked at
-	missed := own.claims.set.nearVersion > 0 && own.claims.set.nearVersion != others.screen.weeksVersion.Load()
+	missed := own.claims.set.nearVersion > 0 && own.claims.set.nearVersion != others.filters.Version()
 	return missed || others.claimedSince(b.req.claimant.owner, b.judged, b.at.done.claims)
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"time"
 
+	"github.com/hapax-dev/hapax/engine/internal/filters"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -89,8 +90,11 @@ type place struct {
 	keyAt, keyEnd int
 }
 
-// place returns the place of a claim by its index.
-func (r *claimSet) place(i int) *place { return &r.claims[i].place }
+// hash returns the week and the hash of a claim by its index.
+func (r *claimSet) hash(i int) (weekbucket.Week, uint64) {
+	p := &r.claims[i].place
+	return p.week, p.hash
+}
 
 func (r *claimSet) key(p *place) []byte { return r.arena[p.keyAt:p.keyEnd] }
 
@@ -99,14 +103,14 @@ func (r *claimSet) key(p *place) []byte { return r.arena[p.keyAt:p.keyEnd] }
 func (r *claimSet) nearOf(c *candidate) []place { return r.near[c.nearAt:c.nearEnd] }
 
 // certainlyNew reports that no claim that counts for the candidate was ever put, without I/O.
-func (r *claimSet) certainlyNew(filters *filterView, c *candidate) bool {
+func (r *claimSet) certainlyNew(view *filters.View, c *candidate) bool {
 	near := r.nearOf(c)
 	for i := range near {
-		if !filters.certainlyNew(&near[i]) {
+		if !view.CertainlyNew(near[i].week, near[i].hash) {
 			return false
 		}
 	}
-	return filters.certainlyNew(&c.place)
+	return view.CertainlyNew(c.place.week, c.place.hash)
 }
 
 // take copies a place, and its key, from another request.

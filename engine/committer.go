@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/hapax-dev/hapax/engine/internal/filters"
 )
 
 // A committer has the three goroutines that requests go through: the committer, the applier and the
@@ -15,10 +17,10 @@ type committer struct {
 	batches  chan *group // from the committer to the applier, in order
 	groups   chan *group // from the applier to the releaser, in order
 	loops    sync.WaitGroup
-	snaps    *snapshots
+	snaps    *filters.Snapshots
 }
 
-func (c *committer) init(core *core, requests <-chan request, d *decider, s *snapshots) {
+func (c *committer) init(core *core, requests <-chan request, d *decider, s *filters.Snapshots) {
 	c.core, c.decider, c.requests, c.snaps = core, d, requests, s
 	c.batches, c.groups = make(chan *group), make(chan *group, groupsAhead)
 }
@@ -108,8 +110,9 @@ func (c *committer) handed(changes bool, claims int) {
 		return
 	}
 	c.decider.seq++
-	c.snaps.since += uint64(claims) + 1 // the journal has an entry for each batch
-	c.snaps.maybeSnapshot(c.decider.seq)
+	if c.core.Err() == nil {
+		c.snaps.Decided(c.decider.seq, claims)
+	}
 }
 
 // admit decides a request, and adds its effects to the group.
@@ -161,7 +164,7 @@ func (c *committer) applyLoop() {
 
 // apply hands the group's batch to the store.
 func (c *committer) apply(g *group) {
-	g.batch.Journal = g.journal.appendTo(g.batch.Journal)
+	g.batch.Journal = g.journal.AppendTo(g.batch.Journal)
 	g.since = time.Now()
 	g.tried = true
 	c.core.applying.Store(g.batch.Seq)

@@ -9,6 +9,9 @@ type counters struct {
 	withdrawn  atomic.Uint64   // claims, by Tx.Unclaim
 	cacheHits  atomic.Uint64
 	storeReads atomic.Uint64
+
+	filterNegatives atomic.Uint64 // claims that the filter alone found new
+	falsePositives  atomic.Uint64 // claims that the filter considered possible and that the store did not have
 }
 
 // verdictCounts is a number for each verdict.

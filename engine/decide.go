@@ -30,9 +30,9 @@ func (d *decider) admitOwn(g *group, r *ownClaims) error {
 		return d.admitWithdrawn(g, r)
 	}
 	if d.put.has(r.asOf) {
-		d.finder.filters.prefetchNew(len(r.set.claims), r.set.place)
+		d.finder.filters.PrefetchNew(len(r.set.claims), r.set.hash)
 	} else {
-		d.finder.filters.prefetch(len(r.set.claims), r.set.place)
+		d.finder.filters.Prefetch(len(r.set.claims), r.set.hash)
 	}
 	d.put.prefetch(r.set.claims)
 	for i := range r.set.claims {
@@ -156,7 +156,7 @@ func (d *decider) admitTx(g *group, r *txRequest) error {
 	if err := d.holds.admit(&r.writes); err != nil {
 		return err
 	}
-	d.finder.filters.prefetch(len(r.claims.set.claims), r.claims.set.place)
+	d.finder.filters.Prefetch(len(r.claims.set.claims), r.claims.set.hash)
 	d.put.now.prefetch(r.claims.set.claims)
 	d.takenOver = d.takenOver[:0]
 	for i := range r.claims.set.claims {

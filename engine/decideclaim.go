@@ -3,6 +3,7 @@ package engine
 import (
 	"time"
 
+	"github.com/hapax-dev/hapax/engine/internal/filters"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -31,18 +32,18 @@ func (d *decider) decideNew(key []byte, c *candidate) (ClaimRecord, bool, error)
 		record, put := d.put.find(key, c.place.hash)
 		rec, found, err := d.parsePut(record)
 		if !put || err == nil && !found {
-			d.finder.filters.addNew(c.place.week, c.place.hash)
-			d.finder.filters.negatives.Add(1)
+			d.finder.filters.AddNew(c.place.week, c.place.hash)
+			d.core.counters.filterNegatives.Add(1)
 		}
 		return rec, found, err
 	}
-	if d.finder.filters.add(c.place.week, c.place.hash) {
-		d.finder.filters.negatives.Add(1)
+	if d.finder.filters.Add(c.place.week, c.place.hash) {
+		d.core.counters.filterNegatives.Add(1)
 		return ClaimRecord{}, false, nil
 	}
 	rec, found, err := d.findSince(key, c)
-	if err == nil && !found && d.finder.filters.trusted.Load() {
-		d.finder.filters.falsePositives.Add(1)
+	if err == nil && !found && d.finder.filters.Trusted() {
+		d.core.counters.falsePositives.Add(1)
 	}
 	return rec, found, err
 }
@@ -94,9 +95,8 @@ func (d *decider) claim(g *group, key []byte, c *candidate, rec *ClaimRecord) er
 	if c.again {
 		return nil // it was counted, and its hash recorded, when it was made
 	}
-	ref := bucketRef{scope, c.place.week}
-	g.journal.add(ref, journalPut, c.place.hash)
-	d.finder.filters.put(ref, c.place.hash)
+	ref := filters.Bucket{Scope: scope, Week: c.place.week}
+	d.finder.filters.Put(&g.journal, ref, c.place.hash)
 	return nil
 }
 
@@ -116,7 +116,7 @@ func (d *decider) decideNear(r *claimSet, c *candidate) (rec ClaimRecord, found,
 			continue
 		}
 		key := r.key(p)
-		if !d.finder.filters.certainlyNew(p.week, p.hash) {
+		if !d.finder.filters.CertainlyNew(p.week, p.hash) {
 			if rec, found, err = d.find(key, p.hash); err != nil || found && !c.takes(&rec) && !d.core.left.isOpen(key) {
 				return rec, found, false, err
 			}
@@ -223,9 +223,8 @@ func (d *decider) unclaim(g *group, u *txUnclaim) error {
 		left.Fingerprint = "" // as for Engine.Release
 		w = d.put.put(u.key, u.hash, &left, topic)
 	} else {
-		ref := bucketRef{scope, u.week}
-		g.journal.add(ref, journalRemoved, u.hash)
-		d.finder.filters.remove(ref, u.hash)
+		ref := filters.Bucket{Scope: scope, Week: u.week}
+		d.finder.filters.Remove(&g.journal, ref, u.hash)
 		w = d.put.remove(u.key, u.hash)
 	}
 	g.batch.Claims = append(g.batch.Claims, w)

@@ -16,15 +16,6 @@ const (
 	defaultExpectedPerWeek = 1 << 20
 	defaultMaxFilterBytes  = 512 << 20
 	defaultMaxOutboxBytes  = 8 << 30
-
-	// defaultSnapshotEvery is the least number of claims between two snapshots; it increases with
-	// the store, because each snapshot writes all filters.
-	defaultSnapshotEvery = 1 << 20
-	defaultSnapshotRetry = time.Minute // between two attempts to write one
-
-	// defaultTrimAtClose is the maximum number of batches whose journal is removed when the engine
-	// closes: some stores need two syncs for a few hundred of them.
-	defaultTrimAtClose = 1 << 17
 )
 
 const (

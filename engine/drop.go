@@ -17,7 +17,7 @@ type Retention struct {
 	finder  *finder
 	queue   *queue
 	holds   *holds
-	snaps   *snapshots
+	rebuild *rebuilder
 	drops   chan struct{} // has a value from the moment a drop begins until its claims are removed: there is one at a time
 	reclaim reclaim
 	nights  sync.WaitGroup // the nightly runs
@@ -135,7 +135,7 @@ func (t *Retention) removeUnkept(ctx context.Context, report *DropReport) error 
 		// This must not happen before the mark is durable: until then, the events of these weeks
 		// are duplicates, not new.
 		err := t.queue.control(context.WithoutCancel(ctx), func(*group) error {
-			t.finder.filters.dropBefore(t.finder.retained.decideOld, t.finder.retained.oldestByNumber(t.finder.names))
+			t.finder.filters.DropBefore(t.finder.retained.decideOld, t.finder.retained.oldestByNumber(t.finder.names))
 			return nil
 		})
 		if err != nil {
@@ -260,7 +260,7 @@ func (t *Retention) reclaimBehind(owed []storage.Bucket) {
 			}
 			return
 		}
-		t.snaps.rebuildAgain()
+		t.rebuild.again()
 		if t.beginDrop(ctx) != nil {
 			return // the engine is closing: the next open finds the list
 		}

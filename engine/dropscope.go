@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hapax-dev/hapax/engine/internal/filters"
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -39,11 +40,11 @@ func (t *Retention) PlanScopeDrop(ctx context.Context, scope string, holds ...st
 		return plan, &ArgumentError{"scope", fmt.Sprintf("has %d bytes or is blank: give 1 to %d", len(scope), limits.ScopeBytes)}
 	}
 	err := t.queue.control(ctx, func(*group) error {
-		if err := t.finder.filters.incomplete(); err != nil {
+		if err := t.finder.incomplete(); err != nil {
 			return err
 		}
 		number, known := t.finder.names.number(scope)
-		plan.Weeks = t.finder.filters.weeksOf(number, known)
+		plan.Weeks = weeksOf(t.finder.filters, number, known)
 		plan.Oldest = after(plan.Weeks, t.finder.retained.decidedOldest(scope))
 		plan.FreesName = known && !t.finder.names.keeps(scope, plan.Oldest)
 		return nil
@@ -81,10 +82,10 @@ func after(weeks []ScopeInfo, oldest weekbucket.Week) weekbucket.Week {
 
 // weeksOf returns the weeks in which the scope with this number has claims, oldest first. Only the
 // committer calls it.
-func (s *filters) weeksOf(number uint64, known bool) (weeks []ScopeInfo) {
-	for ref, c := range s.counts {
-		if known && ref.scope == number && c.some() {
-			weeks = append(weeks, ScopeInfo{Week: ref.week, Claims: c.claims})
+func weeksOf(s *filters.Set, number uint64, known bool) (weeks []ScopeInfo) {
+	for b, claims := range s.Buckets() {
+		if known && b.Scope == number {
+			weeks = append(weeks, ScopeInfo{Week: b.Week, Claims: claims})
 		}
 	}
 	slices.SortFunc(weeks, func(a, b ScopeInfo) int { return int(a.Week) - int(b.Week) })
@@ -115,7 +116,7 @@ func (t *Retention) DropScope(ctx context.Context, plan ScopeDropPlan) (DropRepo
 		if plan.decided(oldest, there) {
 			return nil
 		}
-		if err := t.finder.filters.incomplete(); err != nil {
+		if err := t.finder.incomplete(); err != nil {
 			return err
 		}
 		for _, hold := range there {
@@ -123,7 +124,8 @@ func (t *Retention) DropScope(ctx context.Context, plan ScopeDropPlan) (DropRepo
 				return err
 			}
 		}
-		if err := plan.compare(t.finder.filters.weeksOf(t.finder.names.number(plan.Scope)), oldest, there); err != nil {
+		number, known := t.finder.names.number(plan.Scope)
+		if err := plan.compare(weeksOf(t.finder.filters, number, known), oldest, there); err != nil {
 			return err
 		}
 		if plan.Oldest > oldest {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 
+	"github.com/hapax-dev/hapax/engine/internal/filters"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -21,7 +22,8 @@ type Engine struct {
 	decider   decider
 	committer committer
 	scanner   scanner
-	snaps     snapshots
+	snaps     *filters.Snapshots
+	rebuild   rebuilder
 	holds     holds
 }
 

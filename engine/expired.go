@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/hapax-dev/hapax/engine/internal/filters"
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -38,7 +39,7 @@ func (t *Retention) dropExpired(ctx context.Context, most int, forced bool) (Dro
 		return DropReport{Oldest: t.finder.retained.oldestWeek()}, nil
 	}
 	var stored []storage.Bucket
-	if !t.finder.filters.trusted.Load() { // the counts are incomplete
+	if !t.finder.filters.Trusted() { // the counts are incomplete
 		var err error
 		if stored, err = t.buckets(ctx, func(storage.Bucket) bool { return true }); err != nil {
 			return DropReport{Oldest: t.finder.retained.oldestWeek()}, err
@@ -107,7 +108,7 @@ func (x *expiry) until(oldest weekbucket.Week, retention int, first weekbucket.W
 // has a time; without a time it belongs to the current week, and is Claimed again.
 func (t *Retention) DropWeek(ctx context.Context, week weekbucket.Week) (DropReport, error) {
 	var stored []storage.Bucket
-	damage := t.finder.filters.damage.Load()
+	damage := t.finder.filters.Damage()
 	if damage != nil { // the counts are incomplete until it is dropped
 		var err error
 		if stored, err = t.buckets(ctx, func(storage.Bucket) bool { return true }); err != nil {
@@ -115,7 +116,7 @@ func (t *Retention) DropWeek(ctx context.Context, week weekbucket.Week) (DropRep
 		}
 	}
 	return t.drop(ctx, nil, func() (weekbucket.Week, string, error) {
-		if !t.finder.filters.trusted.Load() && (damage == nil || damage != t.finder.filters.damage.Load()) {
+		if !t.finder.filters.Trusted() && (damage == nil || damage != t.finder.filters.Damage()) {
 			return 0, "", ErrRebuilding
 		}
 		first := t.claimWeeks(stored, weekbucket.Min).first
@@ -169,23 +170,21 @@ type claimWeeks struct {
 // calls it.
 func (t *Retention) claimWeeks(stored []storage.Bucket, this weekbucket.Week) claimWeeks {
 	w := claimWeeks{first: weekbucket.Max, firsts: make(map[uint64]weekbucket.Week)}
-	add := func(ref bucketRef) {
-		w.first = min(w.first, ref.week)
-		if first, known := w.firsts[ref.scope]; !known || ref.week < first {
-			w.firsts[ref.scope] = ref.week
+	add := func(ref filters.Bucket) {
+		w.first = min(w.first, ref.Week)
+		if first, known := w.firsts[ref.Scope]; !known || ref.Week < first {
+			w.firsts[ref.Scope] = ref.Week
 		}
-		if ref.week < this {
-			w.last = max(w.last, ref.week)
+		if ref.Week < this {
+			w.last = max(w.last, ref.Week)
 		}
 	}
-	for ref, c := range t.finder.filters.counts {
-		if c.some() {
-			add(ref)
-		}
+	for ref := range t.finder.filters.Buckets() {
+		add(ref)
 	}
 	for _, b := range stored {
 		if number, known := t.finder.names.number(b.Scope); known && b.Week >= t.finder.retained.decidedOldest(b.Scope) {
-			add(bucketRef{number, b.Week})
+			add(filters.Bucket{Scope: number, Week: b.Week})
 		}
 	}
 	return w

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"maps"
 	"runtime"
 	"strings"
 	"testing"
@@ -21,9 +20,9 @@ const (
 	FewGroupClaims        = fewGroupClaims
 	MaxProblems           = maxProblems
 	MaxRecentWriteBytes   = maxRecentWriteBytes
-	FromSnapshot          = fromSnapshot
-	FromJournal           = fromJournal
-	FromScan              = fromScan
+	FromSnapshot          = "snapshot+journal"
+	FromJournal           = "journal"
+	FromScan              = "scan"
 )
 
 // WithSnapshotEvery makes the engine write a snapshot after every n claims.
@@ -46,19 +45,11 @@ func (o Options) WithSnapshotRetry(after time.Duration) Options {
 
 // ForgetFilter empties the filter of a week, and LoseFilter removes it from the engine, which never
 // happens otherwise: existing claims are then denied.
-func (e *Engine) ForgetFilter(w weekbucket.Week) { e.setFilter(w, bloom.New(bloom.Options{})) }
-
-func (e *Engine) LoseFilter(w weekbucket.Week) { e.setFilter(w, nil) }
-
-func (e *Engine) setFilter(w weekbucket.Week, f *bloom.Filter) {
-	e.finder.filters.making.Lock()
-	defer e.finder.filters.making.Unlock()
-	filters := maps.Clone(*e.finder.filters.filters.Load())
-	if filters[w] = f; f == nil {
-		delete(filters, w)
-	}
-	e.finder.filters.filters.Store(&filters)
+func (e *Engine) ForgetFilter(w weekbucket.Week) {
+	e.finder.filters.Replace(w, bloom.New(bloom.Options{}))
 }
+
+func (e *Engine) LoseFilter(w weekbucket.Week) { e.finder.filters.Replace(w, nil) }
 
 // AwaitBehind waits until the background work that has begun is done. Use it for an engine that
 // begins no other meanwhile.
@@ -145,19 +136,11 @@ func (e *Engine) taken(n int) bool {
 
 // SnapshotRunning reports whether a snapshot is being written: no other one begins until it is
 // done.
-func (e *Engine) SnapshotRunning() bool {
-	e.snaps.mu.Lock()
-	defer e.snaps.mu.Unlock()
-	return e.snaps.running
-}
+func (e *Engine) SnapshotRunning() bool { return e.snaps.Status().Running }
 
 // Snapshots returns the batch up to which each of the two snapshots on disk is complete, 0 for
 // none.
-func (e *Engine) Snapshots() [2]uint64 {
-	e.snaps.mu.Lock()
-	defer e.snaps.mu.Unlock()
-	return e.snaps.seqs
-}
+func (e *Engine) Snapshots() [2]uint64 { return e.snaps.Status().OnDisk }
 
 // RecentWriteBytes returns the counted memory of recent writes.
 func (e *Engine) RecentWriteBytes() int {

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"fmt"
 	"time"
 
+	"github.com/hapax-dev/hapax/engine/internal/filters"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -12,8 +14,20 @@ type finder struct {
 	core     *core
 	retained *retained
 	names    *names
-	filters  *filters
+	filters  *filters.Set
 	cache    *claimCache
+}
+
+// incomplete returns why the counts are incomplete, nil if they are complete.
+func (f *finder) incomplete() error {
+	damage := f.filters.Damage()
+	switch {
+	case f.filters.Trusted():
+		return nil
+	case damage != nil:
+		return fmt.Errorf("%w, when the damage is gone: %w", ErrRebuilding, damage)
+	}
+	return ErrRebuilding
 }
 
 // checkEvent returns why an event that arrives now cannot be judged, nil if it can, and its week.
@@ -58,7 +72,7 @@ func (f *finder) fillCandidate(c *candidate, r *claimSet, ev *Event, week weekbu
 // only durable ones: an answer that depends on it must settle.
 func (f *finder) known(r *claimSet, p *place) (ClaimRecord, bool, error) {
 	key := r.key(p)
-	if f.filters.certainlyNew(p.week, p.hash) {
+	if f.filters.CertainlyNew(p.week, p.hash) {
 		return ClaimRecord{}, false, nil
 	}
 	if rec, ok := f.cache.get(p.hash, key); ok {

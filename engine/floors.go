@@ -5,6 +5,7 @@ import (
 	"maps"
 	"sync/atomic"
 
+	"github.com/hapax-dev/hapax/engine/internal/filters"
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -82,8 +83,8 @@ func errTooManyFloors(count int) error {
 // free removes the notes of dropped weeks from the scopes that have a floor, and frees the names
 // that no retained week uses; it returns false if a further batch must continue. The claims before
 // the floors have been removed. Only the committer calls it.
-func (f *floors) free(g *group, n *names, s *filters) (done bool) {
-	if !s.trusted.Load() {
+func (f *floors) free(g *group, n *names, s *filters.Set) (done bool) {
+	if !s.Trusted() {
 		return true // a scan may be counting under the current numbers: the next drop frees the name
 	}
 	for scope, oldest := range f.decided {
@@ -94,9 +95,7 @@ func (f *floors) free(g *group, n *names, s *filters) (done bool) {
 		var weeks []weekbucket.Week
 		number, weeks, g.batch.State = n.releaseScope(scope, oldest, g.batch.State)
 		for _, week := range weeks {
-			ref := bucketRef{number, week}
-			g.journal.add(ref, journalDropped, 0)
-			s.forget(ref)
+			s.Forget(&g.journal, filters.Bucket{Scope: number, Week: week})
 		}
 	}
 	return true

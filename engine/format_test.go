@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/hapax-dev/hapax/bloom"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/keyspace"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -185,147 +183,6 @@ func TestGoldenNames(t *testing.T) {
 	}
 	if _, writes, _ := n.ref("name8", asScope, aWeek+1, nil); len(writes) != 0 {
 		t.Error("a known use is written again")
-	}
-}
-
-func TestGoldenJournalEntry(t *testing.T) {
-	var w journalWriter
-	one, two := bucketRef{1, aWeek}, bucketRef{300, aWeek + 1}
-	w.add(one, journalPut, 0x0102030405060708)
-	w.add(two, journalRemoved, 0xff)
-	w.add(one, journalPut, 2)
-	entry := w.appendTo(nil)
-	wantBytes(t, entry, "02 01 00019cd4 01 0102030405060708 0000000000000002"+"01 ac02 00019cd5 00 00000000000000ff")
-	var got []string
-	err := readJournal(entry, func(id runID, hashes []byte) { got = append(got, fmt.Sprint(id, appendHashes(nil, hashes))) })
-	want := []string{fmt.Sprint(runID{one, 1}, []uint64{0x0102030405060708, 2}), fmt.Sprint(runID{two, 0}, []uint64{255})}
-	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("read back as %v, %v", got, err)
-	}
-	w.reset()
-	w.add(two, journalDropped, 0)
-	wantBytes(t, w.appendTo(nil), "01 ac02 00019cd5 02 0000000000000000")
-	for _, damaged := range []string{"01 ac02 00019cd5 02 0000000000000001", "02 ac02 00019cd5 02 0000000000000000 0000000000000000", "01 ac02 00019cd5 03 0000000000000000"} {
-		b, err := hex.DecodeString(strings.ReplaceAll(damaged, " ", ""))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := readJournal(b, func(runID, []byte) {}); !errors.Is(err, storage.ErrDamaged) {
-			t.Errorf("%s: %v", damaged, err)
-		}
-	}
-	w.reset()
-	if b := w.appendTo(nil); len(b) != 0 {
-		t.Errorf("an empty entry is %x", b)
-	}
-}
-
-// aSnapshot has one bucket and the filter of one week.
-func aSnapshot() *snapshot {
-	f := bloom.New(bloom.Options{Expected: 1})
-	f.Add(42)
-	return &snapshot{
-		identity: storage.Identity{UUID: [16]byte{0: 1, 15: 0xff}, Incarnation: 2, Seed: 3},
-		seq:      0x1234,
-		counts:   map[bucketRef]count{{1, aWeek}: {300, 0x0102030405060708}},
-		filters:  map[weekbucket.Week]*bloom.Filter{aWeek: f},
-	}
-}
-
-func (s *snapshot) bytes(t testing.TB) []byte {
-	var b bytes.Buffer
-	if err := s.write(&b); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
-// readSnapshot reads a whole sidecar.
-func readSnapshot(b []byte) (*snapshot, error) {
-	r := bytes.NewReader(b)
-	s, weeks, body, err := readSnapshotHeader(r, r.Size())
-	if err == nil {
-		err = s.readFilters(r, weeks, body, func(weekbucket.Week) grower { return nil })
-	}
-	return s, err
-}
-
-// written is the snapshot of a filter.
-func written(t testing.TB, f *bloom.Filter) []byte {
-	var b bytes.Buffer
-	if _, err := f.WriteTo(&b); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
-func TestGoldenSnapshot(t *testing.T) {
-	s := aSnapshot()
-	header := s.header([]weekbucket.Week{aWeek})
-	wantBytes(t, header, "00000041"+
-		"485853435245454e 00000001 010000000000000000000000000000ff 0000000000000002 0000000000001234"+
-		"01 01 00019cd4 ac02 0102030405060708"+
-		"01 00019cd4"+"ef44d2ec")
-	if file := s.bytes(t); !bytes.Equal(file[:len(header)], header) ||
-		!bytes.Equal(file[len(header):], written(t, s.filters[aWeek])) {
-		t.Error("a snapshot is not its header and its filters, one after the other")
-	}
-	if snapshotNames != [2]string{"screen-0", "screen-1"} {
-		t.Error("snapshots are in", snapshotNames)
-	}
-}
-
-func TestSnapshotIsReadBackComplete(t *testing.T) {
-	s := aSnapshot()
-	for i := range 300 {
-		ref := bucketRef{uint64(i), aWeek + weekbucket.Week(i%5)}
-		s.counts[ref] = count{uint64(i) << 20, uint64(i) * 0x9e3779b97f4a7c15}
-		if s.filters[ref.week] == nil {
-			s.filters[ref.week] = bloom.New(bloom.Options{Expected: 100})
-		}
-		s.filters[ref.week].Add(uint64(i) * 0x9e3779b97f4a7c15)
-	}
-	got, err := readSnapshot(s.bytes(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got.identity.Seed = s.identity.Seed // not stored: the store's own is used
-	if got.identity != s.identity || got.seq != s.seq || fmt.Sprint(got.counts) != fmt.Sprint(s.counts) || len(got.filters) != len(s.filters) {
-		t.Errorf("read back as %+v", got)
-	}
-	for week, f := range s.filters {
-		if !bytes.Equal(written(t, f), written(t, got.filters[week])) {
-			t.Errorf("filter of %s differs", week)
-		}
-	}
-}
-
-func TestDamagedSnapshotIsUnusableWhicheverByteIsDamaged(t *testing.T) {
-	whole := aSnapshot().bytes(t)
-	read := func(b []byte) error {
-		s, err := readSnapshot(b)
-		if err != nil && s != nil && s.filters != nil {
-			t.Fatalf("%v, and there are filters", err)
-		}
-		return err
-	}
-	if err := read(whole); err != nil {
-		t.Fatal(err)
-	}
-	for i := range whole {
-		for bit := range 8 {
-			b := bytes.Clone(whole)
-			b[i] ^= 1 << bit
-			if err := read(b); !errors.Is(err, errUnusable) {
-				t.Fatalf("bit %d of byte %d of %d flipped: %v", bit, i, len(whole), err)
-			}
-		}
-		if err := read(whole[:i]); !errors.Is(err, errUnusable) {
-			t.Fatalf("cut off at byte %d of %d: %v", i, len(whole), err)
-		}
-	}
-	if err := read(append(bytes.Clone(whole), 0)); !errors.Is(err, errUnusable) {
-		t.Fatal("with a byte too many:", err)
 	}
 }
 

@@ -2,13 +2,9 @@ package engine
 
 import (
 	"bytes"
-	"encoding/binary"
-	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine/storage"
-	"github.com/hapax-dev/hapax/internal/crc32c"
 	"github.com/hapax-dev/hapax/internal/fuzztest"
 )
 
@@ -19,17 +15,7 @@ import (
 // decodes checks a decoder for the promises; encode encodes the result.
 func decodes(t *testing.T, input []byte, decode func() error, encode func() []byte) {
 	t.Helper()
-	var err error
-	kept := bytes.Clone(input)
-	fuzztest.Frugal(t, input, func() { err = decode() })
-	switch {
-	case !bytes.Equal(kept, input):
-		t.Fatalf("the input was changed from %x to %x", kept, input)
-	case err != nil && !errors.Is(err, storage.ErrDamaged) && !errors.Is(err, storage.ErrNewerFormat) && !errors.Is(err, errUnusable):
-		t.Fatalf("not one of the stated errors: %v", err)
-	case err == nil && encode != nil && !bytes.Equal(encode(), input):
-		t.Fatalf("%x is accepted, but would be written as %x", input, encode())
-	}
+	fuzztest.Decodes(t, input, []error{storage.ErrDamaged, storage.ErrNewerFormat}, decode, encode)
 }
 
 func FuzzParseRecord(f *testing.F) {
@@ -96,77 +82,4 @@ func FuzzParseBuckets(f *testing.F) {
 		decodes(t, value, func() (err error) { buckets, err = parseBuckets(value); return err },
 			func() []byte { return encodeBuckets(buckets) })
 	})
-}
-
-func FuzzReadJournal(f *testing.F) {
-	var w journalWriter
-	w.add(bucketRef{1, aWeek}, journalPut, 1)
-	w.add(bucketRef{1, aWeek}, journalPut, 2)
-	w.add(bucketRef{300, aWeek}, journalRemoved, 3)
-	f.Add(w.appendTo(nil))
-	f.Add([]byte{})
-	f.Add([]byte("\xff\xff\xff\xff\x07\x01\x00\x01\x9c\xd4\x01"))
-	f.Fuzz(func(t *testing.T, entry []byte) {
-		// An entry lists each bucket once; an entry that repeats one is decoded, and is encoded
-		// with its parts joined.
-		var runs []journalRun
-		read := func(b []byte) error {
-			runs = nil
-			return readJournal(b, func(id runID, hashes []byte) {
-				for i := range runs {
-					if runs[i].runID == id {
-						runs[i].hashes = appendHashes(runs[i].hashes, hashes)
-						return
-					}
-				}
-				runs = append(runs, journalRun{id, appendHashes(nil, hashes)})
-			})
-		}
-		decodes(t, entry, func() error { return read(entry) }, nil)
-		want := runs
-		var w journalWriter
-		for _, r := range runs {
-			for _, h := range r.hashes {
-				w.add(r.runID.bucketRef, r.runID.sign, h)
-			}
-		}
-		again := w.appendTo(nil)
-		if err := read(again); err != nil || fmt.Sprint(runs) != fmt.Sprint(want) || len(again) > len(entry) {
-			t.Fatalf("%x is read as %v, written as %x, and that read as %v, %v", entry, want, again, runs, err)
-		}
-	})
-}
-
-func FuzzReadSnapshot(f *testing.F) {
-	f.Add(aSnapshot().bytes(f), false)
-	empty := &snapshot{identity: storage.Identity{Incarnation: 1}, seq: 1}
-	f.Add(empty.bytes(f)[4:], true)
-	f.Add([]byte("HXSCREEN\x00\x00\x00\x01"), true)
-	fixed := empty.bytes(f)[4 : 4+8+4+16+8+8]
-	f.Add(append(bytes.Clone(fixed), "\xff\xff\xff\xff\x07"...), true)     // 2^31-1 counts
-	f.Add(append(bytes.Clone(fixed), "\x00\xff\xff\xff\xff\x07"...), true) // 2^31-1 weeks
-	f.Fuzz(func(t *testing.T, b []byte, isHeader bool) {
-		if isHeader { // give it a length and a checksum, or the fields after these are never reached
-			b = sealHeader(b)
-		}
-		var s *snapshot
-		decodes(t, b, func() error {
-			var err error
-			s, err = readSnapshot(b)
-			return err
-		}, nil)
-		if s == nil || s.filters == nil {
-			return
-		}
-		again, err := readSnapshot(s.bytes(t))
-		if err != nil || again.identity != s.identity || again.seq != s.seq || fmt.Sprint(again.counts) != fmt.Sprint(s.counts) {
-			t.Fatalf("%+v is written and read back as %+v, %v", s, again, err)
-		}
-	})
-}
-
-func sealHeader(header []byte) []byte {
-	b := binary.BigEndian.AppendUint32(nil, uint32(len(header)))
-	b = append(b, header...)
-	return binary.BigEndian.AppendUint32(b, crc32c.Checksum(b))
 }

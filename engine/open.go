@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/hapax-dev/hapax/engine/internal/filters"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -42,16 +43,19 @@ func newEngine(store storage.Store, opt Options) *Engine {
 	e.core.work, e.core.stopWork = context.WithCancel(context.Background())
 	e.core.reclaimingState = make(chan struct{}, 1)
 	c, f, q := &e.core, &e.finder, &e.queue
-	e.finder = finder{core: c, retained: &e.retained, names: newNames(), filters: newScreen(opt), cache: newRecent(opt.RecentClaims)}
+	e.finder = finder{core: c, retained: &e.retained, names: newNames(), filters: filters.New(opt.MaxFilterBytes, opt.ExpectedPerWeek), cache: newRecent(opt.RecentClaims)}
 	e.queue.core, e.queue.requests = c, make(chan request, 64)
 	t := &e.transactor
 	t.core, t.finder, t.queue, t.sums = c, f, q, newSums()
 	t.tx.init(c, f.filters)
 	e.decider = decider{core: c, retained: &e.retained, finder: f, tx: &t.tx, sums: t.sums, holds: &e.holds, outbox: &t.outbox, seq: store.LastSeq()}
 	e.scanner = scanner{c, f, q}
-	e.snaps.core, e.snaps.finder, e.snaps.scanner = c, f, &e.scanner
-	e.committer.init(c, q.requests, &e.decider, &e.snaps)
-	e.retention.core, e.retention.finder, e.retention.queue, e.retention.holds, e.retention.snaps = c, f, q, &e.holds, &e.snaps
+	e.snaps = filters.NewSnapshots(f.filters, filters.SnapshotOptions{
+		Store: store, Durable: c.durable.wait, Go: c.goBehind, Every: opt.snapshotEvery, TrimAtClose: opt.trimAtClose, Retry: opt.snapshotRetry,
+	})
+	e.rebuild = rebuilder{c, f, q, &e.scanner, e.snaps}
+	e.committer.init(c, q.requests, &e.decider, e.snaps)
+	e.retention.core, e.retention.finder, e.retention.queue, e.retention.holds, e.retention.rebuild = c, f, q, &e.holds, &e.rebuild
 	e.retention.drops = make(chan struct{}, 1)
 	e.admin = Admin{c, f, q, &e.decider, &e.scanner}
 	return e
@@ -63,8 +67,8 @@ func (e *Engine) start() {
 	e.core.applied.init(seq)
 	e.core.durable.init(seq)
 	e.committer.start()
-	if !e.finder.filters.trusted.Load() {
-		e.core.goBehind(e.snaps.rebuild)
+	if !e.finder.filters.Trusted() {
+		e.core.goBehind(e.rebuild.run)
 	}
 	e.retention.reclaim.begin()
 	e.core.goBehind(e.retention.finishDrops)
@@ -79,7 +83,7 @@ func (e *Engine) load() error {
 	if err := loadState(e); err != nil {
 		return err
 	}
-	return e.snaps.load(e.decider.seq)
+	return e.rebuild.load(e.decider.seq)
 }
 
 func loadState(e *Engine) error {
@@ -157,8 +161,8 @@ func (e *Engine) Close() error {
 	// before the background work ends: until then the committer may begin a snapshot
 	e.committer.loops.Wait()
 	e.core.behind.Wait()
-	if e.Err() == nil && e.finder.filters.trusted.Load() {
-		e.snaps.saveLast(e.decider.seq)
+	if e.Err() == nil {
+		e.snaps.SaveLast(e.decider.seq)
 	}
 	return errors.Join(e.Err(), e.core.store.Close())
 }

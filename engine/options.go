@@ -81,9 +81,9 @@ type Options struct {
 	// Observer receives the events of the engine. nil = none.
 	Observer Observer
 
-	snapshotEvery uint64        // 0 = defaultSnapshotEvery; set by tests
-	trimAtClose   uint64        // 0 = defaultTrimAtClose; set by tests
-	snapshotRetry time.Duration // 0 = defaultSnapshotRetry; set by tests
+	snapshotEvery uint64 // see filters.SnapshotOptions; these are set by tests
+	trimAtClose   uint64
+	snapshotRetry time.Duration
 }
 
 // Nightly says when the engine itself calls DropExpired: once a day, unless Off is set. The zero
@@ -131,15 +131,6 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now
-	}
-	if o.trimAtClose == 0 {
-		o.trimAtClose = defaultTrimAtClose
-	}
-	if o.snapshotEvery == 0 {
-		o.snapshotEvery = defaultSnapshotEvery
-	}
-	if o.snapshotRetry == 0 {
-		o.snapshotRetry = defaultSnapshotRetry
 	}
 	o.ScopeRetention = maps.Clone(o.ScopeRetention)
 	return o, o.refused()

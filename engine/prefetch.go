@@ -3,6 +3,9 @@ package engine
 import (
 	"slices"
 	"time"
+
+	"github.com/hapax-dev/hapax/engine/internal/filters"
+	"github.com/hapax-dev/hapax/weekbucket"
 )
 
 // askAhead is the number of events for which the filters are read at once. The result holds as long
@@ -28,6 +31,11 @@ type expected struct {
 	timed       bool
 	ok          bool // it can be judged
 	new         bool // the filters contained no claim on it, as of ahead.before
+}
+
+// hash returns the week and the hash of its claim.
+func (x *expected) hash() (weekbucket.Week, uint64) {
+	return x.candidate.place.week, x.candidate.place.hash
 }
 
 // empty makes room for n events, in place of the previous ones.
@@ -56,29 +64,29 @@ func (r *ahead) ask(f *finder, others *transactions) {
 	r.before = f.core.applying.Load()
 	n := min(askAhead, len(r.expected)-r.asked)
 	others.prefetch(r.expected[r.asked : r.asked+n])
-	f.filters.prefetch(n, func(i int) *place { return &r.expected[r.asked+i].candidate.place })
-	filters := f.filters.view()
+	f.filters.Prefetch(n, func(i int) (weekbucket.Week, uint64) { return r.expected[r.asked+i].hash() })
+	view := f.filters.View()
 	for range n {
 		x := &r.expected[r.asked]
-		x.new = x.ok && r.set.certainlyNew(&filters, &x.candidate)
+		x.new = x.ok && r.set.certainlyNew(&view, &x.candidate)
 		r.asked++
 	}
 }
 
 // probablyClaimed reports which of the events the filters contain. It leaves ask to read them again,
 // close to the claims.
-func (r *ahead) probablyClaimed(s *filters) []bool {
+func (r *ahead) probablyClaimed(s *filters.Set) []bool {
 	claimed := make([]bool, len(r.expected))
-	filters := s.view()
-	if !filters.trusted {
+	view := s.View()
+	if !view.Trusted() {
 		return claimed
 	}
 	for from := 0; from < len(claimed); from += askAhead {
 		some := r.expected[from:min(from+askAhead, len(r.expected))]
-		s.prefetch(len(some), func(i int) *place { return &some[i].candidate.place })
+		s.Prefetch(len(some), func(i int) (weekbucket.Week, uint64) { return some[i].hash() })
 		for i := range some {
 			x := &some[i]
-			claimed[from+i] = x.ok && !r.set.certainlyNew(&filters, &x.candidate)
+			claimed[from+i] = x.ok && !r.set.certainlyNew(&view, &x.candidate)
 		}
 	}
 	return claimed

@@ -35,13 +35,13 @@ func (f *finder) prepare(r *ownClaims, events []Event, results []Result) error {
 		}
 	}
 	r.open = len(r.set.claims)
-	f.filters.prefetch(len(r.set.claims), r.set.place)
+	f.filters.Prefetch(len(r.set.claims), r.set.hash)
 	asOf := f.core.applied.at.Load()
 	r.asOf = asOf
-	filters := f.filters.view()
+	view := f.filters.View()
 	for i := range r.set.claims {
 		c := &r.set.claims[i]
-		c.certain = r.set.certainlyNew(&filters, c)
+		c.certain = r.set.certainlyNew(&view, c)
 		c.absent, c.asOf = c.certain, asOf
 	}
 	err := f.lookUpAll(&r.set)

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hapax-dev/hapax/engine/internal/filters"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -95,7 +96,7 @@ func (s *spares) freeOwn(r *ownClaims) {
 type group struct {
 	batch   storage.Batch
 	changes bool // the batch must be applied
-	journal journalWriter
+	journal filters.Entry
 
 	requests []request
 	awaited  bool     // a caller waits for the group: one that has no more parts to hand over
@@ -130,7 +131,7 @@ func (g *group) reset() {
 	clear(g.batch.State)
 	clear(g.requests)
 	clear(g.after)
-	g.journal.reset()
+	g.journal.Reset()
 	*g = group{
 		batch:    storage.Batch{Claims: g.batch.Claims[:0], State: g.batch.State[:0], Journal: g.batch.Journal[:0]},
 		journal:  g.journal,

@@ -3,6 +3,7 @@ package engine
 import (
 	"sync/atomic"
 
+	"github.com/hapax-dev/hapax/engine/internal/filters"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -36,14 +37,14 @@ func (k *retained) decidedOldest(scope string) weekbucket.Week {
 
 // oldestByNumber returns the current decidedOldest, for scopes by their numbers. Only the committer
 // calls it, or Open.
-func (k *retained) oldestByNumber(n *names) func(bucketRef) weekbucket.Week {
+func (k *retained) oldestByNumber(n *names) func(filters.Bucket) weekbucket.Week {
 	oldest, of := k.decideOld, make(map[uint64]weekbucket.Week, len(k.floors.decided))
 	for scope, week := range k.floors.decided {
 		if ref, ok := n.number(scope); ok {
 			of[ref] = week
 		}
 	}
-	return func(ref bucketRef) weekbucket.Week { return max(oldest, of[ref.scope]) }
+	return func(b filters.Bucket) weekbucket.Week { return max(oldest, of[b.Scope]) }
 }
 
 // firstKept returns the oldest retained week if this is the current one.

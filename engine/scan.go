@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/hapax-dev/hapax/engine/internal/filters"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -18,7 +19,7 @@ type scanner struct {
 
 // A scanned claim, with its decoded key.
 type scanned struct {
-	ref  bucketRef
+	ref  filters.Bucket
 	key  []byte
 	hash uint64
 	rec  ClaimRecord
@@ -89,5 +90,5 @@ func (s *scanner) scanned(b storage.Bucket, key, record []byte) (scanned, error)
 	if !ok {
 		return scanned{}, fmt.Errorf("%w: scope %q is not in the table of names", storage.ErrDamaged, b.Scope)
 	}
-	return scanned{bucketRef{scope, b.Week}, key, s.core.hash(key), rec}, nil
+	return scanned{filters.Bucket{Scope: scope, Week: b.Week}, key, s.core.hash(key), rec}, nil
 }

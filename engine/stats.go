@@ -81,20 +81,20 @@ func (e *Engine) Stats() (Stats, error) {
 }
 
 func stats(e *Engine) Stats {
-	bytes, saturated, evicted := e.finder.filters.size()
-	s := Stats{
+	size, snaps := e.finder.filters.Size(), e.snaps.Status()
+	return Stats{
 		Verdicts:             e.core.counters.verdicts.load(),
 		Attempts:             e.core.counters.attempts.load(),
 		Withdrawn:            e.core.counters.withdrawn.Load(),
 		AtRisk:               uint64(e.core.left.atRisk.Load()),
-		FilterNegatives:      e.finder.filters.negatives.Load(),
-		FilterFalsePositives: e.finder.filters.falsePositives.Load(),
-		FilterBytes:          bytes,
-		FiltersSaturated:     saturated,
-		FiltersEvicted:       evicted,
-		FilterSource:         e.snaps.source,
-		FilterRebuilding:     !e.finder.filters.trusted.Load(),
-		FilterRebuilt:        e.finder.filters.rebuilt.Load(),
+		FilterNegatives:      e.core.counters.filterNegatives.Load(),
+		FilterFalsePositives: e.core.counters.falsePositives.Load(),
+		FilterBytes:          size.Bytes,
+		FiltersSaturated:     size.Saturated,
+		FiltersEvicted:       size.Evicted,
+		FilterSource:         snaps.Source,
+		FilterRebuilding:     !e.finder.filters.Trusted(),
+		FilterRebuilt:        size.Rebuilt,
 		CacheHits:            e.core.counters.cacheHits.Load(),
 		StoreReads:           e.core.counters.storeReads.Load(),
 		MaxOutboxBytes:       e.core.opt.MaxOutboxBytes,
@@ -102,7 +102,7 @@ func stats(e *Engine) Stats {
 		Holds:                len(e.Holds()),
 		Names:                e.finder.names.count(),
 		Oldest:               e.Retention().OldestWeek(),
+		SnapshotFailures:     snaps.Failed,
+		LastSnapshotErr:      snaps.LastErr,
 	}
-	s.SnapshotFailures, s.LastSnapshotErr = e.snaps.failures()
-	return s
 }

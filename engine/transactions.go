@@ -1,10 +1,10 @@
 package engine
 
 import (
-	"maps"
 	"sync"
 	"sync/atomic"
 
+	"github.com/hapax-dev/hapax/engine/internal/filters"
 	"github.com/hapax-dev/hapax/weekbucket"
 	"github.com/zeebo/xxh3"
 )
@@ -19,9 +19,9 @@ import (
 // serial order. Claims are read as of now: a Done claim changes only when it is withdrawn or its week
 // is dropped, and is no read; a dead-lettered one that a transaction has seen is a read as of that moment.
 type transactions struct {
-	core   *core
-	screen *filters
-	any    atomic.Bool // there are reservations, so that the lock is not taken when there are none
+	core    *core
+	filters *filters.Set
+	any     atomic.Bool // there are reservations, so that the lock is not taken when there are none
 
 	mu      sync.Mutex // guards all below; no I/O and no waiting under it
 	claims  reservations
@@ -35,8 +35,8 @@ type transactions struct {
 	floor uint64
 }
 
-func (t *transactions) init(c *core, s *filters) {
-	t.core, t.screen = c, s
+func (t *transactions) init(c *core, s *filters.Set) {
+	t.core, t.filters = c, s
 	t.open = make(map[*readSet]struct{})
 	t.written.last = make(map[string]recentWrite)
 }
@@ -117,18 +117,11 @@ func (t *transactions) reserve(c *candidate, tx *txRequest, index int, near []pl
 	return reservation{}, true
 }
 
-// noteWeek records that a claim in a week is about to be reserved, for filters.weeksBefore. t.mu is
+// noteWeek records that a claim in a week is about to be reserved, for filters.Set.WeeksBefore. t.mu is
 // held.
 func (t *transactions) noteWeek(week weekbucket.Week) {
 	t.last = week
-	weeks := *t.screen.reserved.Load()
-	if _, known := weeks[week]; known || (*t.screen.filters.Load())[week] != nil {
-		return
-	}
-	weeks = maps.Clone(weeks)
-	weeks[week] = struct{}{}
-	t.screen.reserved.Store(&weeks)
-	t.screen.weeksVersion.Add(1)
+	t.filters.Reserve(week)
 }
 
 // taken returns the reservation of a candidate, or of one of the places near: the transaction's own
@@ -188,9 +181,7 @@ func (t *transactions) remove(name lockName, by *claimant) {
 	})
 	if t.claims.n == 0 {
 		t.any.Store(false)
-		if len(*t.screen.reserved.Load()) > 0 {
-			t.screen.reserved.Store(&weekSet{})
-		}
+		t.filters.ReleaseAll()
 	}
 }
 

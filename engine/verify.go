@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/hapax-dev/hapax/bloom"
+	"github.com/hapax-dev/hapax/engine/internal/filters"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -32,30 +32,30 @@ func (r *VerifyReport) add(format string, args ...any) {
 // reading the whole store.
 func (a *Admin) Verify(ctx context.Context) (VerifyReport, error) {
 	var report VerifyReport
-	want, got := map[bucketRef]count{}, map[bucketRef]count{}
+	want, got := map[filters.Bucket]filters.Count{}, map[filters.Bucket]filters.Count{}
 	// Verify checks the claims as they are when the scan begins, against counts, filters and oldest
 	// week of that moment: a drop may continue meanwhile.
-	var filters map[weekbucket.Week]*bloom.Filter
-	var oldest func(ref bucketRef) weekbucket.Week
+	var view filters.View
+	var oldest func(filters.Bucket) weekbucket.Week
 	scopes := map[uint64]string{} // a drop may free their names
-	trusted := false
 	err := a.scanner.beginScan(ctx, func() {
 		oldest = a.finder.retained.oldestByNumber(a.finder.names)
-		if trusted = a.finder.filters.trusted.Load(); trusted {
-			want, filters = a.finder.filters.copyCounts(), *a.finder.filters.filters.Load()
+		if view = a.finder.filters.View(); view.Trusted() {
+			want = a.finder.filters.Counts()
 		}
 		for ref := range want {
-			scopes[ref.scope], _ = a.finder.names.name(ref.scope)
+			scopes[ref.Scope], _ = a.finder.names.name(ref.Scope)
 		}
 	}, func(c scanned) error {
-		if c.ref.week < oldest(c.ref) {
+		if c.ref.Week < oldest(c.ref) {
 			return nil
 		}
 		n := got[c.ref]
-		got[c.ref] = count{n.claims + 1, n.xor ^ c.hash}
+		n.Add(c.hash)
+		got[c.ref] = n
 		report.Claims++
-		if f := filters[c.ref.week]; trusted && (f == nil || !f.MayContain(c.hash)) {
-			report.add("the filter of %s denies the claim with key %x", c.ref.week, c.key)
+		if view.CertainlyNew(c.ref.Week, c.hash) {
+			report.add("the filter of %s denies the claim with key %x", c.ref.Week, c.key)
 		}
 		return nil
 	})
@@ -64,7 +64,7 @@ func (a *Admin) Verify(ctx context.Context) (VerifyReport, error) {
 		report.add("%v", err)
 	case err != nil:
 		return report, err
-	case trusted:
+	case view.Trusted():
 		a.compareCounts(&report, scopes, want, got)
 	}
 	return report, a.untilClose(ctx, func(ctx context.Context) error {
@@ -72,20 +72,20 @@ func (a *Admin) Verify(ctx context.Context) (VerifyReport, error) {
 	})
 }
 
-func (a *Admin) compareCounts(report *VerifyReport, scopes map[uint64]string, want, got map[bucketRef]count) {
+func (a *Admin) compareCounts(report *VerifyReport, scopes map[uint64]string, want, got map[filters.Bucket]filters.Count) {
 	for ref := range got {
 		if _, ok := want[ref]; !ok {
-			want[ref] = count{}
+			want[ref] = filters.Count{}
 		}
 	}
 	for ref, w := range want {
-		name, known := scopes[ref.scope]
+		name, known := scopes[ref.Scope]
 		if !known {
-			name, _ = a.finder.names.name(ref.scope)
+			name, _ = a.finder.names.name(ref.Scope)
 		}
-		if g := got[ref]; g != w && ref.week >= a.finder.retained.oldestOf(name) {
+		if g := got[ref]; g != w && ref.Week >= a.finder.retained.oldestOf(name) {
 			report.add("bucket %s: %d claims with hash %016x were written, %d with %016x are there",
-				storage.Bucket{Scope: name, Week: ref.week}, w.claims, w.xor, g.claims, g.xor)
+				storage.Bucket{Scope: name, Week: ref.Week}, w.Claims, w.XOR, g.Claims, g.XOR)
 		}
 	}
 }

@@ -2,8 +2,11 @@
 package fuzztest
 
 import (
+	"bytes"
+	"errors"
 	"math"
 	"runtime"
+	"slices"
 	"testing"
 )
 
@@ -20,5 +23,23 @@ func Frugal(t *testing.T, input []byte, decode func()) {
 	}
 	if got > most {
 		t.Fatalf("%d bytes allocated for an input of %d", got, len(input))
+	}
+}
+
+// Decodes checks a decoder: it does not panic, it allocates no more than its input justifies, it does
+// not change its input, and its errors are the stated ones; what it accepts is what encode, if it is not nil,
+// makes of the result.
+func Decodes(t *testing.T, input []byte, stated []error, decode func() error, encode func() []byte) {
+	t.Helper()
+	var err error
+	kept := bytes.Clone(input)
+	Frugal(t, input, func() { err = decode() })
+	switch {
+	case !bytes.Equal(kept, input):
+		t.Fatalf("the input was changed from %x to %x", kept, input)
+	case err != nil && !slices.ContainsFunc(stated, func(s error) bool { return errors.Is(err, s) }):
+		t.Fatalf("not one of the stated errors: %v", err)
+	case err == nil && encode != nil && !bytes.Equal(encode(), input):
+		t.Fatalf("%x is accepted, but would be written as %x", input, encode())
 	}
 }

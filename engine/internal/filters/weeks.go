@@ -1,8 +1,10 @@
-package engine
+package filters
 
 import (
 	"maps"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/hapax-dev/hapax/bloom"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -19,17 +21,27 @@ const (
 	fewBytes            = filterBytesPerClaim * fewClaims
 )
 
+// weeks has the filter of each week. Any goroutine may read them.
+type weeks struct {
+	filters  atomic.Pointer[map[weekbucket.Week]*bloom.Filter] // replaced, never changed
+	making   sync.Mutex                                        // held to replace filters and to let them grow; no I/O under it
+	sizes    map[weekbucket.Week]uint64                        // claims that weeks are known to have before a rebuild
+	budget   uint64                                            // bytes of all filters together
+	expected uint64                                            // claims of a week without a better estimate
+	version  atomic.Uint64                                     // increases after each week that Set.WeeksBefore may return in addition
+}
+
 // A grower decides about the growth of a filter (see bloom.Options.Grow).
 type grower = func(f *bloom.Filter, want, least uint64, add func(bytes uint64))
 
-// filterBudget is a whole number of the blocks of filters, at least one.
-func filterBudget(maxBytes uint64) uint64 {
+// wholeBlocks is a whole number of the blocks of filters, at least one.
+func wholeBlocks(maxBytes uint64) uint64 {
 	const block = filterBlockClaims * filterBytesPerClaim
 	return max(maxBytes/block, 1) * block
 }
 
-// filter returns the week's filter. If there is none, it makes one.
-func (s *filters) filter(week weekbucket.Week) *bloom.Filter {
+// of returns the week's filter. If there is none, it makes one.
+func (s *weeks) of(week weekbucket.Week) *bloom.Filter {
 	if f := (*s.filters.Load())[week]; f != nil {
 		return f
 	}
@@ -51,13 +63,13 @@ func (s *filters) filter(week weekbucket.Week) *bloom.Filter {
 		f.SetMaxBytes(s.budget)
 	}
 	s.replace(func(filters map[weekbucket.Week]*bloom.Filter) { filters[week] = f })
-	s.weeksVersion.Add(1)
+	s.version.Add(1)
 	return f
 }
 
 // claimsOf returns the number of claims for which the filter of a week is made: the known number,
 // or that of the nearest earlier week. If none is known, the filter begins small, see grow.
-func (s *filters) claimsOf(week weekbucket.Week) uint64 {
+func (s *weeks) claimsOf(week weekbucket.Week) uint64 {
 	if n, known := s.sizes[week]; known {
 		return max(n+n/4, fewClaims)
 	}
@@ -79,7 +91,7 @@ func (s *filters) claimsOf(week weekbucket.Week) uint64 {
 }
 
 // filterBytes returns the size of a filter for a number of claims, within the budget.
-func (s *filters) filterBytes(claims uint64) uint64 {
+func (s *weeks) filterBytes(claims uint64) uint64 {
 	if claims >= s.budget/filterBytesPerClaim {
 		return s.budget
 	}
@@ -89,7 +101,7 @@ func (s *filters) filterBytes(claims uint64) uint64 {
 // growerOf returns the grower of a week's filter. A filter that is small because its week was
 // unknown gets the size of Options.ExpectedPerWeek with its first growth, so that a week with many
 // claims has two layers and not seven.
-func (s *filters) growerOf(week weekbucket.Week) grower {
+func (s *weeks) growerOf(week weekbucket.Week) grower {
 	return func(f *bloom.Filter, want, least uint64, add func(bytes uint64)) {
 		s.making.Lock()
 		defer s.making.Unlock()
@@ -108,13 +120,13 @@ func (s *filters) growerOf(week weekbucket.Week) grower {
 // growthBudget is the budget that filters may grow to. The rest, whole small filters of about a
 // 64th, is for weeks that begin: the first event of the next week may come before the current week
 // ends, and evicts no filter that is in use.
-func (s *filters) growthBudget() uint64 {
+func (s *weeks) growthBudget() uint64 {
 	return s.budget - s.budget/64/fewBytes*fewBytes
 }
 
 // free returns how many bytes, from least to want, a new filter may use without evicting another
 // one, or 0.
-func (s *filters) free(want, least uint64) uint64 {
+func (s *weeks) free(want, least uint64) uint64 {
 	used, _, _ := s.size()
 	if used+least > s.budget {
 		return 0
@@ -125,7 +137,7 @@ func (s *filters) free(want, least uint64) uint64 {
 // room returns how many more bytes, from least to want, the filter of a week may use so that all
 // filters stay within budget, or 0. It evicts no more filters of earlier weeks than necessary, and
 // none in vain. The caller holds making.
-func (s *filters) room(week weekbucket.Week, want, least, budget uint64) uint64 {
+func (s *weeks) room(week weekbucket.Week, want, least, budget uint64) uint64 {
 	var used, older uint64
 	for w, f := range *s.filters.Load() {
 		n := heldBytes(f)
@@ -143,7 +155,7 @@ func (s *filters) room(week weekbucket.Week, want, least, budget uint64) uint64 
 
 // evict evicts the filters of weeks before the given one, the oldest first, until used is within
 // the budget, and returns their bytes.
-func (s *filters) evict(before weekbucket.Week, used, budget uint64) (freed uint64) {
+func (s *weeks) evict(before weekbucket.Week, used, budget uint64) (freed uint64) {
 	if used <= budget {
 		return 0
 	}
@@ -162,7 +174,7 @@ func (s *filters) evict(before weekbucket.Week, used, budget uint64) (freed uint
 
 // evicted returns the replacement of a filter with the given number of claims. Its MaxBytes says in
 // a snapshot under which budget it was evicted (see outgrown).
-func (s *filters) evicted(claims uint64) *bloom.Filter {
+func (s *weeks) evicted(claims uint64) *bloom.Filter {
 	f := bloom.All(claims)
 	f.SetMaxBytes(s.budget)
 	return f
@@ -170,7 +182,7 @@ func (s *filters) evicted(claims uint64) *bloom.Filter {
 
 // adopt uses the filters of a snapshot. If they exceed the budget, which was larger when it was
 // taken, the oldest are evicted.
-func (s *filters) adopt(filters map[weekbucket.Week]*bloom.Filter) {
+func (s *weeks) adopt(filters map[weekbucket.Week]*bloom.Filter) {
 	s.making.Lock()
 	defer s.making.Unlock()
 	for _, f := range filters {
@@ -182,7 +194,7 @@ func (s *filters) adopt(filters map[weekbucket.Week]*bloom.Filter) {
 }
 
 // replace replaces the filters by a changed copy. The caller holds making.
-func (s *filters) replace(change func(filters map[weekbucket.Week]*bloom.Filter)) {
+func (s *weeks) replace(change func(filters map[weekbucket.Week]*bloom.Filter)) {
 	filters := maps.Clone(*s.filters.Load())
 	change(filters)
 	s.filters.Store(&filters)
@@ -198,7 +210,7 @@ func heldBytes(f *bloom.Filter) uint64 {
 
 // size returns the memory that the filters occupy, how many of them are full and may not grow, and
 // how many were evicted.
-func (s *filters) size() (bytes uint64, saturated, evicted int) {
+func (s *weeks) size() (bytes uint64, saturated, evicted int) {
 	for _, f := range *s.filters.Load() {
 		bytes += heldBytes(f)
 		if f.Saturated() {
@@ -209,4 +221,13 @@ func (s *filters) size() (bytes uint64, saturated, evicted int) {
 		}
 	}
 	return bytes, saturated, evicted
+}
+
+// dropBefore removes all weeks before oldest.
+func (s *weeks) dropBefore(oldest weekbucket.Week) {
+	s.making.Lock()
+	defer s.making.Unlock()
+	s.replace(func(filters map[weekbucket.Week]*bloom.Filter) {
+		maps.DeleteFunc(filters, func(w weekbucket.Week, _ *bloom.Filter) bool { return w < oldest })
+	})
 }

@@ -1,4 +1,4 @@
-package engine
+package filters
 
 import (
 	"cmp"
@@ -37,7 +37,7 @@ const (
 	maxFillingHashes = 1 << 22
 )
 
-func startFilling(s *filters) *filling {
+func startFilling(s *weeks) *filling {
 	held, _, _ := s.size()
 	f := &filling{
 		limit: int(min(max(held/fillingPerBytes, minFillingHashes), maxFillingHashes)),
@@ -78,7 +78,7 @@ func (f *filling) add(week weekbucket.Week, run []byte) []uint64 {
 }
 
 // addTo adds the hashes, week after week.
-func (p *fillingPart) addTo(s *filters) {
+func (p *fillingPart) addTo(s *weeks) {
 	slices.SortStableFunc(p.runs, func(a, b fillingRun) int { return cmp.Compare(a.week, b.week) })
 	var gathered []uint64
 	for runs := p.runs; len(runs) > 0; {
@@ -94,7 +94,7 @@ func (p *fillingPart) addTo(s *filters) {
 			}
 			hashes = gathered
 		}
-		s.filter(week).AddAll(hashes)
+		s.of(week).AddAll(hashes)
 		runs = runs[n:]
 	}
 }

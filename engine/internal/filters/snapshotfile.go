@@ -1,4 +1,4 @@
-package engine
+package filters
 
 import (
 	"encoding/binary"
@@ -18,7 +18,7 @@ import (
 type snapshot struct {
 	identity storage.Identity
 	seq      uint64
-	counts   map[bucketRef]count
+	counts   map[Bucket]Count
 	filters  map[weekbucket.Week]*bloom.Filter
 }
 
@@ -43,11 +43,11 @@ func (s *snapshot) header(weeks []weekbucket.Week) []byte {
 	b = binary.BigEndian.AppendUint64(b, s.identity.Incarnation)
 	b = binary.BigEndian.AppendUint64(b, s.seq)
 	b = binary.AppendUvarint(b, uint64(len(s.counts)))
-	for ref, c := range s.counts {
-		b = binary.AppendUvarint(b, ref.scope)
-		b = ref.week.AppendKey(b)
-		b = binary.AppendUvarint(b, c.claims)
-		b = binary.BigEndian.AppendUint64(b, c.xor)
+	for bucket, c := range s.counts {
+		b = binary.AppendUvarint(b, bucket.Scope)
+		b = bucket.Week.AppendKey(b)
+		b = binary.AppendUvarint(b, c.Claims)
+		b = binary.BigEndian.AppendUint64(b, c.XOR)
 	}
 	b = binary.AppendUvarint(b, uint64(len(weeks)))
 	for _, week := range weeks {
@@ -72,11 +72,11 @@ func readSnapshotHeader(r io.Reader, size int64) (s *snapshot, weeks []weekbucke
 	copy(s.identity.UUID[:], d.Take(16))
 	s.identity.Incarnation = d.Uint64()
 	s.seq = d.Uint64()
-	s.counts = make(map[bucketRef]count)
+	s.counts = make(map[Bucket]Count)
 	for range d.Count(1 + weekbucket.KeySize + 1 + 8) {
-		ref := bucketRef{scope: d.Uvarint()}
-		ref.week = d.Week()
-		s.counts[ref] = count{claims: d.Uvarint(), xor: d.Uint64()}
+		b := Bucket{Scope: d.Uvarint()}
+		b.Week = d.Week()
+		s.counts[b] = Count{Claims: d.Uvarint(), XOR: d.Uint64()}
 	}
 	for range d.Count(weekbucket.KeySize) {
 		weeks = append(weeks, d.Week())

@@ -1,4 +1,4 @@
-package engine
+package filters
 
 import (
 	"bytes"
@@ -28,19 +28,18 @@ func TestFillingAddsEveryHashInOrder(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d hashes, %d at once, of %d weeks", tt.hashes, tt.run, tt.weeks), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(1, 2))
-			o := Options{MaxFilterBytes: 1 << 30, ExpectedPerWeek: tt.expected}
-			want, got := newScreen(o), newScreen(o)
+			want, got := New(1<<30, tt.expected), New(1<<30, tt.expected)
 			for week := range tt.weeks { // the size of a filter depends on those that were there
-				want.filter(weekbucket.Week(3000 + week))
-				got.filter(weekbucket.Week(3000 + week))
+				want.weeks.of(weekbucket.Week(3000 + week))
+				got.weeks.of(weekbucket.Week(3000 + week))
 			}
-			f := startFilling(got)
+			f := startFilling(&got.weeks)
 			for n := 0; n < tt.hashes; {
 				week := weekbucket.Week(3000 + rng.IntN(tt.weeks))
 				var run []byte
 				for range min(1+rng.IntN(tt.run), tt.hashes-n) {
 					h := rng.Uint64()
-					want.filter(week).Add(h)
+					want.weeks.of(week).Add(h)
 					run = binary.BigEndian.AppendUint64(run, h)
 					n++
 				}
@@ -49,11 +48,11 @@ func TestFillingAddsEveryHashInOrder(t *testing.T) {
 				}
 			}
 			f.finish()
-			if g, w := len(*got.filters.Load()), len(*want.filters.Load()); g != w {
+			if g, w := len(*got.weeks.filters.Load()), len(*want.weeks.filters.Load()); g != w {
 				t.Fatalf("filters of %d weeks, want %d", g, w)
 			}
-			for week, filter := range *want.filters.Load() {
-				if !bytes.Equal(written(t, filter), written(t, got.filter(week))) {
+			for week, filter := range *want.weeks.filters.Load() {
+				if !bytes.Equal(written(t, filter), written(t, got.weeks.of(week))) {
 					t.Errorf("the filter of %s is another one", week)
 				}
 			}
@@ -64,9 +63,8 @@ func TestFillingAddsEveryHashInOrder(t *testing.T) {
 // Where the budget is short, the filters contain every hash, whichever are evicted.
 func TestFillingLosesNothingWithinASmallBudget(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	o := Options{MaxFilterBytes: 256 << 10, ExpectedPerWeek: 1000}
-	s := newScreen(o)
-	f := startFilling(s)
+	s := New(256<<10, 1000)
+	f := startFilling(&s.weeks)
 	added := make(map[weekbucket.Week][]uint64)
 	for range 300 {
 		week := weekbucket.Week(3000 + rng.IntN(20))
@@ -77,12 +75,12 @@ func TestFillingLosesNothingWithinASmallBudget(t *testing.T) {
 		added[week] = append(added[week], f.add(week, run)...)
 	}
 	f.finish()
-	if bytes, _, evicted := s.size(); bytes > s.budget || evicted == 0 {
-		t.Errorf("%d bytes of %d, %d evicted", bytes, s.budget, evicted)
+	if bytes, _, evicted := s.weeks.size(); bytes > s.weeks.budget || evicted == 0 {
+		t.Errorf("%d bytes of %d, %d evicted", bytes, s.weeks.budget, evicted)
 	}
 	for week, hashes := range added {
 		for _, h := range hashes {
-			if !s.filter(week).MayContain(h) {
+			if !s.weeks.of(week).MayContain(h) {
 				t.Fatalf("%s: %#x is missing", week, h)
 			}
 		}

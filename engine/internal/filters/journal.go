@@ -1,4 +1,4 @@
-package engine
+package filters
 
 import (
 	"bytes"
@@ -7,7 +7,6 @@ import (
 
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/decode"
-	"github.com/hapax-dev/hapax/weekbucket"
 )
 
 // A journal entry has, for one batch, the hashes of the claims that it put or removed, so that
@@ -22,27 +21,21 @@ import (
 // seed. Sign 2, with the single hash 0, says that the bucket was dropped while its week is
 // retained: nothing before it counts, and the scope's number may be assigned to another scope.
 const (
-	journalRemoved = 0
-	journalPut     = 1
-	journalDropped = 2
+	signRemoved = 0
+	signPut     = 1
+	signDropped = 2
 )
 
-// bucketRef is a bucket with its scope's number.
-type bucketRef struct {
-	scope uint64
-	week  weekbucket.Week
-}
-
-// A journalWriter builds the entry of one batch. The zero value is ready.
-type journalWriter struct {
+// An Entry is the journal entry of one batch. The zero value is empty.
+type Entry struct {
 	runs []journalRun
 	at   map[runID]int
 	last int
 }
 
 type runID struct {
-	bucketRef bucketRef
-	sign      byte
+	bucket Bucket
+	sign   byte
 }
 
 type journalRun struct {
@@ -50,41 +43,43 @@ type journalRun struct {
 	hashes []uint64
 }
 
-func (w *journalWriter) reset() {
-	w.runs = w.runs[:0]
-	clear(w.at)
+// Reset empties the entry.
+func (e *Entry) Reset() {
+	e.runs = e.runs[:0]
+	clear(e.at)
 }
 
-func (w *journalWriter) add(ref bucketRef, sign byte, hash uint64) {
-	id := runID{ref, sign}
-	if len(w.runs) > 0 && w.runs[w.last].runID == id {
-		w.runs[w.last].hashes = append(w.runs[w.last].hashes, hash)
+func (e *Entry) add(b Bucket, sign byte, hash uint64) {
+	id := runID{b, sign}
+	if len(e.runs) > 0 && e.runs[e.last].runID == id {
+		e.runs[e.last].hashes = append(e.runs[e.last].hashes, hash)
 		return
 	}
-	if w.at == nil {
-		w.at = make(map[runID]int)
+	if e.at == nil {
+		e.at = make(map[runID]int)
 	}
-	i, ok := w.at[id]
+	i, ok := e.at[id]
 	if !ok {
-		i = len(w.runs)
-		if i < cap(w.runs) {
-			w.runs = w.runs[:i+1]
-			w.runs[i].runID, w.runs[i].hashes = id, w.runs[i].hashes[:0]
+		i = len(e.runs)
+		if i < cap(e.runs) {
+			e.runs = e.runs[:i+1]
+			e.runs[i].runID, e.runs[i].hashes = id, e.runs[i].hashes[:0]
 		} else {
-			w.runs = append(w.runs, journalRun{runID: id})
+			e.runs = append(e.runs, journalRun{runID: id})
 		}
-		w.at[id] = i
+		e.at[id] = i
 	}
-	w.last = i
-	w.runs[i].hashes = append(w.runs[i].hashes, hash)
+	e.last = i
+	e.runs[i].hashes = append(e.runs[i].hashes, hash)
 }
 
-func (w *journalWriter) appendTo(dst []byte) []byte {
-	for i := range w.runs {
-		r := &w.runs[i]
+// AppendTo appends the entry in its stored form.
+func (e *Entry) AppendTo(dst []byte) []byte {
+	for i := range e.runs {
+		r := &e.runs[i]
 		dst = binary.AppendUvarint(dst, uint64(len(r.hashes)))
-		dst = binary.AppendUvarint(dst, r.runID.bucketRef.scope)
-		dst = r.runID.bucketRef.week.AppendKey(dst)
+		dst = binary.AppendUvarint(dst, r.runID.bucket.Scope)
+		dst = r.runID.bucket.Week.AppendKey(dst)
 		dst = append(dst, r.runID.sign)
 		for _, h := range r.hashes {
 			dst = binary.BigEndian.AppendUint64(dst, h)
@@ -93,14 +88,14 @@ func (w *journalWriter) appendTo(dst []byte) []byte {
 	return dst
 }
 
-// readJournal calls fn for each run of an entry, with its hashes as they are encoded.
-func readJournal(entry []byte, fn func(id runID, hashes []byte)) error {
+// readEntry calls fn for each run of an entry, with its hashes as they are encoded.
+func readEntry(entry []byte, fn func(id runID, hashes []byte)) error {
 	d := decode.Decoder{Rest: entry}
 	for len(d.Rest) > 0 && !d.Bad {
 		n := d.Count(8)
-		id := runID{bucketRef: bucketRef{scope: d.Uvarint(), week: d.Week()}, sign: d.Byte()}
+		id := runID{bucket: Bucket{Scope: d.Uvarint(), Week: d.Week()}, sign: d.Byte()}
 		hashes := d.Take(8 * uint64(n))
-		if d.Bad || n == 0 || id.sign > journalDropped || id.sign == journalDropped && !bytes.Equal(hashes, make([]byte, 8)) {
+		if d.Bad || n == 0 || id.sign > signDropped || id.sign == signDropped && !bytes.Equal(hashes, make([]byte, 8)) {
 			break
 		}
 		fn(id, hashes)
