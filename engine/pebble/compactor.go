@@ -16,7 +16,7 @@ import (
 // outside of the claims where maxFlushes of them overlap, and to remove those of the journal and of
 // packed batches that were removed from these: Pebble only removes tables that are below L0.
 //
-// It also asks Pebble to compact the runs where maxRuns of them overlap. Pebble by itself would not
+// It also asks Pebble to compact the runs where Options.maxRuns of them overlap. Pebble by itself would not
 // take all of them at once, and write what is below once more for each part.
 type compactor struct {
 	core    *core
@@ -50,7 +50,7 @@ func (c *compactor) compactRuns(stop <-chan struct{}) {
 			return nil
 		}
 		met = nil
-		err := c.compactOverlapping(ctx, runs, maxRuns)
+		err := c.compactOverlapping(ctx, runs, c.core.o.maxRuns)
 		if errors.As(err, new(*storage.DamageError)) {
 			met = c.core.disk.damages.list()
 		}

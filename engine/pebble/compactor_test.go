@@ -29,12 +29,12 @@ func flushDepth(t *testing.T, s *Store) int {
 // Tables of flushes are compacted, and no run is, also if it is many tables: the runs of a bucket are
 // removed with it.
 func TestFlushesAreCompactedAndRunsAreNot(t *testing.T) {
-	s, err := Open("store", Options{FS: vfs.NewMem(), SmallTables: true, CacheBytes: 1 << 20, PendingBytes: 1 << 20})
+	s, err := Open("store", Options{FS: vfs.NewMem(), SmallTables: true, CacheBytes: 1 << 20, PendingBytes: 1 << 20, maxRuns: fewRuns})
 	if err != nil {
 		t.Fatal(err)
 	}
-	const runs = maxRuns - 1
-	for seq := uint64(1); seq <= 3*maxRuns; seq++ {
+	const runs = fewRuns - 1
+	for seq := uint64(1); seq <= 3*fewRuns; seq++ {
 		n := 0
 		if seq <= runs {
 			n = 2000
@@ -74,7 +74,7 @@ func TestFlushesAreCompactedAndRunsAreNot(t *testing.T) {
 			t.Fatal(i, len(v), found, err)
 		}
 	}
-	if v, _, err := s.State([]byte("count")); err != nil || binary.BigEndian.Uint64(v) != 6*maxRuns {
+	if v, _, err := s.State([]byte("count")); err != nil || binary.BigEndian.Uint64(v) != 6*fewRuns {
 		t.Error(v, err)
 	}
 	mustClose(t, s)

@@ -14,6 +14,18 @@ import (
 	"github.com/hapax-dev/hapax/internal/crashfs"
 )
 
+// fewRuns is Options.maxRuns in the tests of compactions: runs are made one by one.
+const fewRuns = 24
+
+func openFewRuns(t *testing.T, fsys vfs.FS, memTable uint64) *Store {
+	t.Helper()
+	s, err := Open("store", Options{FS: fsys, SmallTables: true, CacheBytes: 8 << 20, MemTableBytes: memTable, maxRuns: fewRuns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // randomClaims applies claims of random ids in some buckets.
 func randomClaims(t *testing.T, s *Store, r *rand.Rand, buckets, n int, want map[string]string) {
 	t.Helper()
@@ -41,7 +53,7 @@ func TestTablesOfRunsAreInGroups(t *testing.T) {
 		t.Run(fmt.Sprint(buckets), func(t *testing.T) {
 			fsys := vfs.NewMem()
 			s, r, want := mustOpen(t, fsys, "store", true), rng(1), map[string]string{}
-			const runs = 60
+			const runs = 20
 			for i := range runs {
 				if i == runs/2 {
 					mustClose(t, s)
@@ -115,14 +127,14 @@ func TestRunsAreDividedWithLittlePendingBytes(t *testing.T) {
 // meanwhile are in groups again, although Pebble's tables show no borders.
 func TestGroupsAfterARunThatIsNotDivided(t *testing.T) {
 	held := hold(vfs.NewMem(), ofCompaction)
-	s, r, want := mustOpen(t, held, "store", true), rng(1), map[string]string{}
+	s, r, want := openFewRuns(t, held, 0), rng(1), map[string]string{}
 	divided := s.core.o.runBytes
 	s.core.o.runBytes = 1 << 30
 	for range 2 { // the first one is put below L0
 		randomRun(t, s, r, 1, 1300, want)
 	}
 	s.core.o.runBytes = divided
-	for range maxRuns + 2 {
+	for range fewRuns + 2 {
 		randomRun(t, s, r, 1, 1300, want)
 	}
 	if err := s.core.db.Flush(); err != nil { // wakes the compactor
@@ -135,7 +147,7 @@ func TestGroupsAfterARunThatIsNotDivided(t *testing.T) {
 	close(held.goOn)
 	eventually(t, "runs are compacted", func() bool {
 		_, depth, err := s.compactor.deepest(prefixSpan([]byte{claimSpace}))
-		return err == nil && depth < maxRuns/2
+		return err == nil && depth < fewRuns/2
 	})
 	wantGroups(t, s, 4)
 	if !maps.Equal(claimsOf(t, s), want) {
@@ -168,8 +180,8 @@ func TestBordersOfAnOldWeekAreForgotten(t *testing.T) {
 
 // All runs of a group are compacted in one step, and no others.
 func TestRunsAreCompactedInGroups(t *testing.T) {
-	s, r, want := mustOpen(t, vfs.NewMem(), "store", true), rng(1), map[string]string{}
-	for range maxRuns - 1 {
+	s, r, want := openFewRuns(t, vfs.NewMem(), 0), rng(1), map[string]string{}
+	for range fewRuns - 1 {
 		randomRun(t, s, r, 1, 1300, want)
 	}
 	borders, err := s.core.groups()
@@ -186,7 +198,7 @@ func TestRunsAreCompactedInGroups(t *testing.T) {
 	}
 	eventually(t, "runs are compacted", func() bool {
 		_, depth, err := s.compactor.deepest(runs)
-		return err == nil && depth < maxRuns/2
+		return err == nil && depth < fewRuns/2
 	})
 	eventually(t, "compactions end", func() bool { return s.core.db.Metrics().Compact.NumInProgress == 0 })
 	after := s.core.db.Metrics()
@@ -205,12 +217,8 @@ func TestRunsAreCompactedInGroups(t *testing.T) {
 func TestCrashAndDropInACompactionOfRuns(t *testing.T) {
 	mem := crashfs.New()
 	held := hold(mem, ofCompaction)
-	s, err := Open("store", Options{FS: held, SmallTables: true, CacheBytes: 8 << 20, MemTableBytes: 64 << 20}) // no flush
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, want := rng(1), map[string]string{}
-	for range maxRuns + 3 {
+	s, r, want := openFewRuns(t, held, 64<<20), rng(1), map[string]string{} // no flush
+	for range fewRuns + 3 {
 		randomRun(t, s, r, 2, 1300, want)
 	}
 	awaitIndex(t, s)
@@ -253,7 +261,7 @@ func TestCrashAndDropInACompactionOfRuns(t *testing.T) {
 	}
 	eventually(t, "runs are compacted", func() bool {
 		_, depth, err := s.compactor.deepest(prefixSpan([]byte{claimSpace}))
-		return err == nil && depth < maxRuns/2
+		return err == nil && depth < fewRuns/2
 	})
 	check("reclaimed")
 	mustClose(t, s)

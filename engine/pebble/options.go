@@ -72,7 +72,8 @@ type Options struct {
 	SmallTables bool
 
 	runBytes, boundaryBytes int           // see cuts.go
-	startupTime             time.Duration // see startup.go; set by tests
+	maxRuns                 int           // see usualMaxRuns; tests set it
+	startupTime             time.Duration // see startup.go; tests set it
 }
 
 func (o *Options) setDefaults() error {
@@ -94,6 +95,9 @@ func (o *Options) setDefaults() error {
 	o.Logger = untrusted.Logger(o.Logger)
 	if o.startupTime == 0 {
 		o.startupTime = startupTime
+	}
+	if o.maxRuns == 0 {
+		o.maxRuns = usualMaxRuns
 	}
 	pending, memTable := uint64(DefaultPendingBytes), uint64(memTablePart*DefaultPendingBytes)
 	if o.SmallTables {

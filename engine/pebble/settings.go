@@ -21,12 +21,12 @@ const (
 	// store.
 	formatVersion = pebble.FormatValueSeparation
 
-	// maxRuns is how many overlapping runs stay in L0 before the compactor compacts them all. With
+	// usualMaxRuns is how many overlapping runs stay in L0 before the compactor compacts them all. With
 	// twice as many, Pebble would, about fifteen at a time, each time with all that is below. Keys are random
 	// within a bucket, so that a compaction rewrites all lower tables, and a bucket that is dropped
 	// before needs none: the more runs there are, the less is written. Look-ups have an index of their
 	// own (runindex.go), and other data is compacted by its own rule (compactor.go).
-	maxRuns = 128
+	usualMaxRuns = 128
 
 	// maxRunTables is how many tables a run has on average before their number causes a compaction.
 	// With claims in many buckets, a run of DefaultPendingBytes has eight (bucketBoundaryBytes).
@@ -34,7 +34,7 @@ const (
 
 	// lastLevelRuns is how many runs the last level holds before there is one more level: until then,
 	// a level in between only writes each claim once more.
-	lastLevelRuns = 4 * maxRuns
+	lastLevelRuns = 4 * usualMaxRuns
 
 	// minLBaseBytes is the least size of the last level from which on there is one more level.
 	minLBaseBytes = 64 << 20
@@ -55,8 +55,8 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 		CacheSize:                   o.CacheBytes + usualMemTables*int64(o.MemTableBytes),
 		MemTableSize:                o.MemTableBytes,
 		MemTableStopWritesThreshold: maxMemTables,
-		L0CompactionThreshold:       4 * maxRuns, // Pebble compacts at half of it
-		L0CompactionFileThreshold:   2 * maxRuns * maxRunTables,
+		L0CompactionThreshold:       4 * o.maxRuns, // Pebble compacts at half of it
+		L0CompactionFileThreshold:   2 * o.maxRuns * maxRunTables,
 		L0StopWritesThreshold:       math.MaxInt32, // a damaged table may keep runs from being compacted
 		LBaseMaxBytes:               int64(max(minLBaseBytes, lastLevelRuns*o.PendingBytes)),
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
