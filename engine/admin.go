@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine/internal/filters"
+	"github.com/hapax-dev/hapax/engine/internal/occ"
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -55,7 +56,7 @@ func (a *Admin) Forget(ctx context.Context, scope string, id []byte, at time.Tim
 	}
 	hash := a.core.hash(key)
 	err = a.queue.control(ctx, func(g *group) error {
-		if a.decider.tx.reserved(key) {
+		if a.decider.isReserved(key) {
 			return ErrConflict
 		}
 		if week < a.finder.retained.decidedOldest(scope) {
@@ -74,7 +75,7 @@ func (a *Admin) Forget(ctx context.Context, scope string, id []byte, at time.Tim
 		g.after = append(g.after, func() { a.finder.cache.forget(hash) })
 		a.finder.filters.Remove(&g.journal, ref, hash)
 		if rec.State != Done {
-			a.decider.tx.changed(key, a.decider.seq+1)
+			a.decider.history.Add(a.decider.seq+1, occ.Write{Key: claimRead(key)})
 		}
 		return nil
 	})

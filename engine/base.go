@@ -3,6 +3,8 @@ package engine
 import (
 	"slices"
 
+	"github.com/hapax-dev/hapax/engine/internal/filters"
+	"github.com/hapax-dev/hapax/engine/internal/occ"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -16,7 +18,7 @@ type base struct {
 
 	// Guarded by the lock of the part.
 	seen   map[string]struct{} // keys whose values were the transaction's writes
-	judged []lockName          // claims on which verdicts of the part depend
+	judged []occ.Name          // claims on which verdicts of the part depend
 }
 
 // lock locks the transaction for a read of the part; the caller unlocks it.
@@ -68,31 +70,31 @@ func (b *base) writesIn(span storage.Span, end []byte, limit int) (writes []txWr
 	return writes, upTo, nil
 }
 
-// claimed returns the record of a claim that is reserved for the transaction of the part, if the
-// transaction had made it.
-func (b *base) claimed(r reservation, key []byte) (rec ClaimRecord, ok bool) {
-	if r.claim == noClaim || b.lock() != nil {
+// claimed returns the record of the claim with an index among those of the transaction, if the
+// transaction had made it, under that key.
+func (b *base) claimed(i int, key []byte) (rec ClaimRecord, ok bool) {
+	if b.lock() != nil {
 		return ClaimRecord{}, false
 	}
 	defer b.unlock()
-	if int(r.claim) >= b.at.done.claims || b.altered(int(r.claim)) {
+	if i >= b.at.done.claims || b.altered(i) {
 		b.status.lost = ErrPartOutdated
 		return ClaimRecord{}, false
 	}
-	if !b.req.claims.set.isClaim(int(r.claim), key) {
+	if !b.req.claims.set.isClaim(i, key) {
 		return ClaimRecord{}, false
 	}
-	return b.req.claims.records[r.claim], true
+	return b.req.claims.records[i], true
 }
 
 // isOwned reports whether a claim of the transaction, which claimed has returned, is that of an owner.
-func (b *base) isOwned(r reservation, part *txRequest) bool {
+func (b *base) isOwned(i int, part *txRequest) bool {
 	if b.lock() != nil {
 		return false
 	}
 	defer b.unlock()
 	part.claimedBy = b.req.claimedBy
-	return int(r.claim) < len(b.req.claims.set.claims) && r.claim >= 0 && b.req.claims.set.claims[r.claim].owned
+	return i < len(b.req.claims.set.claims) && b.req.claims.set.claims[i].owned
 }
 
 // altered reports whether the transaction has changed the record of a claim since the part began.
@@ -103,12 +105,12 @@ func (b *base) altered(claim int) bool {
 
 // isOutdated reports whether the transaction has changed what the part has read or claimed, or was
 // rolled back to a point before the part's begin. The locks of both are held.
-func (b *base) isOutdated(own *txRequest, others *transactions) bool {
+func (b *base) isOutdated(own *txRequest, s *filters.Set) bool {
 	if !b.points.valid(b.at.serial) {
 		return true
 	}
 	for _, w := range b.req.writes.list[b.at.done.writes:] {
-		if _, seen := b.seen[string(w.StateWrite.Key)]; seen || own.reads.contains(string(w.StateWrite.Key)) {
+		if _, seen := b.seen[string(w.StateWrite.Key)]; seen || own.reads.Contains(string(w.StateWrite.Key)) {
 			return true
 		}
 	}
@@ -121,6 +123,6 @@ func (b *base) isOutdated(own *txRequest, others *transactions) bool {
 		return false
 	}
 	// a claim in a week that no event on arrival of the part has looked at
-	missed := own.claims.set.nearVersion > 0 && own.claims.set.nearVersion != others.filters.Version()
-	return missed || others.claimedSince(b.req.claimant.owner, b.judged, b.at.done.claims)
+	missed := own.claims.set.nearVersion > 0 && own.claims.set.nearVersion != s.Version()
+	return missed || own.claimant.HasClaimedSince(b.judged, b.at.done.claims)
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine/internal/filters"
+	"github.com/hapax-dev/hapax/engine/internal/occ"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -27,6 +28,9 @@ func (r *claimSet) emptied() claimSet {
 	return claimSet{claims: r.claims[:0], arena: r.arena[:0], near: r.near[:0], found: r.found[:0]}
 }
 
+// askAhead is the number of events for which the filters, or the reservations, are read at once.
+const askAhead = 32
+
 // A candidate is an event on its way to a verdict.
 type candidate struct {
 	result          *Result // at-most-once claims only: where the verdict goes; it has the record and the lease of the verdict Claimed
@@ -35,7 +39,7 @@ type candidate struct {
 	nearAt, nearEnd int // places in its request that also count (adjacent.go)
 	seen            time.Time
 	sent            int64    // Event.Sent in Unix milliseconds, 0 if unknown
-	lock            lockName // in a transaction only: the name of its reservation
+	lock            occ.Name // in a transaction only: the name of its reservation
 	fingerprint     string
 	arrives         bool // the event has the time of its arrival
 	owned           bool // in a transaction only: it is the owner's, see OwnerTx

@@ -227,7 +227,7 @@ func (c *committer) release(g *group) {
 		}
 		for _, r := range g.requests {
 			if tx, ok := r.(*txRequest); ok && tx.ticket.err == nil {
-				c.decider.tx.release(tx.claims.set.claims, &tx.claimant) // before any caller gets an answer of the claims
+				tx.release(tx.claims.set.claims) // before any caller gets an answer of the claims
 				clear(tx.claims.set.claims)
 				tx.claims.set.claims = tx.claims.set.claims[:0]
 			}

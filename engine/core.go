@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hapax-dev/hapax/engine/internal/occ"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/zeebo/xxh3"
 )
@@ -125,3 +126,6 @@ func (c *core) goBehind(fn func(ctx context.Context)) {
 }
 
 func (c *core) hash(key []byte) uint64 { return xxh3.HashSeed(key, c.seed) }
+
+// lockName returns the name of the reservation of a claim.
+func (c *core) lockName(key []byte) occ.Name { return xxh3.Hash128Seed(key, c.seed) }

@@ -3,6 +3,8 @@ package engine
 import (
 	"errors"
 	"time"
+
+	"github.com/hapax-dev/hapax/engine/internal/occ"
 )
 
 // The committer decides every request here, one after the other: at-most-once claims, transactions,
@@ -60,7 +62,7 @@ func (d *decider) admitClaim(g *group, r *claimSet, c *candidate) (err error) {
 	d.takenOver = d.takenOver[:0]
 	var old, rec ClaimRecord
 	var there, found bool
-	held := d.tx.reserved(key)
+	held := d.isReserved(key)
 	if !held {
 		if old, there, err = d.decideNew(key, c); there && !c.takes(&old) && !d.core.left.isOpen(key) {
 			rec, found = old, true
@@ -100,7 +102,7 @@ func (d *decider) admitClaim(g *group, r *claimSet, c *candidate) (err error) {
 		return d.core.stop(err) // impossible: its names are already known
 	}
 	if there && old.State == DeadLettered {
-		d.tx.changed(key, d.seq+1)
+		d.history.Add(d.seq+1, occ.Write{Key: claimRead(key)})
 	}
 	res.Verdict = Claimed
 	return nil
@@ -149,7 +151,7 @@ func (d *decider) admitChange(g *group, r *claimSet, c *candidate) error {
 
 // admitTx decides a transaction: either all of it goes into the group or nothing.
 func (d *decider) admitTx(g *group, r *txRequest) error {
-	lost, met := d.tx.overtaken(&r.reads)
+	lost, met := d.history.Overtaken(&r.reads)
 	if lost > 0 {
 		return ErrConflict
 	}
@@ -198,10 +200,27 @@ func (d *decider) admitTx(g *group, r *txRequest) error {
 		return d.core.stop(err) // impossible, for the same reason
 	}
 	d.writeSums(g, &r.writes)
-	d.tx.wrote(r, d.seq+1)
-	r.claimant.owner.won.Store(d.seq + 1)
+	d.noteInHistory(r)
+	r.claimant.Win(d.seq + 1)
 	r.member.Committed(d.seq+1, met)
 	return nil
+}
+
+// noteInHistory records the writes of a transaction, and the claims that it reopens.
+func (d *decider) noteInHistory(r *txRequest) {
+	for _, i := range r.writes.latest {
+		if w := &r.writes.list[i]; w.name[0] != stateProduced { // nothing reads it
+			d.noted = append(d.noted, w.forHistory())
+		}
+	}
+	for i := range r.claims.set.claims {
+		if c := &r.claims.set.claims[i]; c.again {
+			d.noted = append(d.noted, occ.Write{Key: claimRead(r.claims.set.key(&c.place))})
+		}
+	}
+	d.history.Add(d.seq+1, d.noted...)
+	clear(d.noted)
+	d.noted = d.noted[:0]
 }
 
 // admitWrites puts the writes of a transaction into the group, and gives the entries of the outbox

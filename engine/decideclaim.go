@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine/internal/filters"
+	"github.com/hapax-dev/hapax/engine/internal/occ"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -14,7 +15,8 @@ type decider struct {
 	retained *retained
 	core     *core
 	finder   *finder
-	tx       *transactions
+	reserved *occ.Reservations
+	history  *occ.History
 	sums     *sums
 	holds    *holds
 	outbox   *outbox
@@ -23,6 +25,12 @@ type decider struct {
 	put       putClaims   // writes that the store may not show yet
 	committed time.Time   // the latest time that PutCommitTime gave a batch
 	takenOver []takenOver // by the claims of the request that is being decided
+	noted     []occ.Write // of the transaction that is being decided
+}
+
+// isReserved reports whether an open transaction holds the key of a claim.
+func (d *decider) isReserved(key []byte) bool {
+	return d.reserved.Some() && d.reserved.Get(d.core.lockName(key)).IsHeld()
 }
 
 // decideNew reports whether the claim exists, in this group or before it, and marks it in the
@@ -125,7 +133,7 @@ func (d *decider) decideNear(r *claimSet, c *candidate) (rec ClaimRecord, found,
 				d.takenOver = append(d.takenOver, takenOver{p, c.scope, rec})
 			}
 		}
-		held = held || d.tx.reserved(key)
+		held = held || d.isReserved(key)
 	}
 	return ClaimRecord{}, false, held, nil
 }
@@ -191,7 +199,7 @@ func (d *decider) checkUnclaims(g *group, writes *txWrites) error {
 		if u == nil {
 			continue
 		}
-		if u.week < d.retained.decidedOldest(u.scope) || d.tx.reserved(u.key) {
+		if u.week < d.retained.decidedOldest(u.scope) || d.isReserved(u.key) {
 			return ErrConflict // run again, Unclaim finds that the claim was dropped
 		}
 		rec, found, err := d.find(u.key, u.hash)

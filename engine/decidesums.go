@@ -29,7 +29,7 @@ func (d *decider) sumBefore(g *group, key string, w *txWrite) (sumBefore, error)
 	if base, ok := d.sums.get(key); ok {
 		return base, nil
 	}
-	last, floor := d.tx.lastWrite(key)
+	last, floor := d.history.LastWrite(key)
 	if w.sum.looked && last <= w.sum.asOf && floor <= w.sum.asOf {
 		return w.sum.base, nil
 	}

@@ -93,3 +93,11 @@ type ArgumentError struct {
 }
 
 func (e *ArgumentError) Error() string { return fmt.Sprintf("hapax: %s %s", e.Argument, e.Reason) }
+
+// asLimit returns the error of reads that exceed a limit of transactions.
+func asLimit(err error) error {
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrLimit, err)
+	}
+	return err
+}

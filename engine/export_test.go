@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/bloom"
+	"github.com/hapax-dev/hapax/engine/internal/occ"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -19,7 +20,7 @@ const (
 	MaxBatchEvents        = maxBatchEvents
 	FewGroupClaims        = fewGroupClaims
 	MaxProblems           = maxProblems
-	MaxRecentWriteBytes   = maxRecentWriteBytes
+	MaxRecentWriteBytes   = occ.MaxRecentBytes
 	FromSnapshot          = "snapshot+journal"
 	FromJournal           = "journal"
 	FromScan              = "scan"
@@ -143,11 +144,7 @@ func (e *Engine) SnapshotRunning() bool { return e.snaps.Status().Running }
 func (e *Engine) Snapshots() [2]uint64 { return e.snaps.Status().OnDisk }
 
 // RecentWriteBytes returns the counted memory of recent writes.
-func (e *Engine) RecentWriteBytes() int {
-	e.transactor.tx.mu.Lock()
-	defer e.transactor.tx.mu.Unlock()
-	return e.transactor.tx.written.bytes
-}
+func (e *Engine) RecentWriteBytes() int { return e.transactor.history.RecentBytes() }
 
 // ForgetSums empties the cache of sums, as if other keys had displaced them.
 func (e *Engine) ForgetSums() {
@@ -164,11 +161,7 @@ func (e *Engine) SumBytes() int {
 }
 
 // Reservations returns how many claims open transactions hold.
-func (e *Engine) Reservations() int {
-	e.transactor.tx.mu.Lock()
-	defer e.transactor.tx.mu.Unlock()
-	return e.transactor.tx.claims.n
-}
+func (e *Engine) Reservations() int { return e.transactor.reserved.Count() }
 
 // Prepare prepares an at-most-once claim on an event, as TryClaim does before it is handed over.
 // decide hands it over and returns the verdict.

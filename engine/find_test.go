@@ -78,3 +78,24 @@ func generationOf(t *testing.T, record []byte) uint64 {
 	}
 	return r.Generation
 }
+
+func TestAClaimThatWasPutTwiceInAGroupIsFoundAsItWasPutLast(t *testing.T) {
+	var p putClaims
+	p.next(0)
+	key, other := []byte("a"), []byte("b")
+	p.put(key, 1, &ClaimRecord{State: Done, Generation: 1}, 0)
+	p.put(other, 1, &ClaimRecord{State: Done, Generation: 7}, 0) // another key with the same hash
+	p.put(key, 1, &ClaimRecord{State: Done, Generation: 2}, 0)
+	for range 2 {
+		if r, found := p.find(key, 1); !found || generationOf(t, r) != 2 {
+			t.Errorf("found %x, %v", r, found)
+		}
+		if r, found := p.find(other, 1); !found || generationOf(t, r) != 7 {
+			t.Errorf("found %x, %v", r, found)
+		}
+		if _, found := p.find([]byte("c"), 1); found {
+			t.Error("found a key that was not put")
+		}
+		p.next(0)
+	}
+}

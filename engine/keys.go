@@ -46,6 +46,13 @@ func join(space, key []byte) []byte {
 	return append(append(make([]byte, 0, len(space)+len(key)+1), space...), key...)
 }
 
+// afterKey returns the least key that is greater than key.
+func afterKey(key []byte) []byte {
+	after := make([]byte, len(key)+1) // no longer than needed: a transaction keeps those of its scans
+	copy(after, key)
+	return after
+}
+
 var applicationSpace = []byte{stateHost}
 
 func checkHostKey(key []byte) error {

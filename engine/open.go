@@ -47,8 +47,9 @@ func newEngine(store storage.Store, opt Options) *Engine {
 	e.queue.core, e.queue.requests = c, make(chan request, 64)
 	t := &e.transactor
 	t.core, t.finder, t.queue, t.sums = c, f, q, newSums()
-	t.tx.init(c, f.filters)
-	e.decider = decider{core: c, retained: &e.retained, finder: f, tx: &t.tx, sums: t.sums, holds: &e.holds, outbox: &t.outbox, seq: store.LastSeq()}
+	t.reserved.Init(f.filters)
+	t.history.Init(&c.applied.at)
+	e.decider = decider{core: c, retained: &e.retained, finder: f, reserved: &t.reserved, history: &t.history, sums: t.sums, holds: &e.holds, outbox: &t.outbox, seq: store.LastSeq()}
 	e.scanner = scanner{c, f, q}
 	e.snaps = filters.NewSnapshots(f.filters, filters.SnapshotOptions{
 		Store: store, Durable: c.durable.wait, Go: c.goBehind, Every: opt.snapshotEvery, TrimAtClose: opt.trimAtClose, Retry: opt.snapshotRetry,

@@ -5,12 +5,9 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine/internal/filters"
+	"github.com/hapax-dev/hapax/engine/internal/occ"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
-
-// askAhead is the number of events for which the filters are read at once. The result holds as long
-// as no batch is applied.
-const askAhead = 32
 
 // An ahead is the result of Prefetch.
 type ahead struct {
@@ -60,10 +57,14 @@ func (r *ahead) add(f *finder, x *expected, ev *Event, now time.Time) {
 }
 
 // ask reads the filters for the next expected events.
-func (r *ahead) ask(f *finder, others *transactions) {
+func (r *ahead) ask(f *finder, reserved *occ.Reservations) {
 	r.before = f.core.applying.Load()
 	n := min(askAhead, len(r.expected)-r.asked)
-	others.prefetch(r.expected[r.asked : r.asked+n])
+	var names [askAhead]occ.Name
+	for i := range n {
+		names[i] = r.expected[r.asked+i].candidate.lock
+	}
+	reserved.Prefetch(names[:n])
 	f.filters.Prefetch(n, func(i int) (weekbucket.Week, uint64) { return r.expected[r.asked+i].hash() })
 	view := f.filters.View()
 	for range n {
@@ -93,12 +94,12 @@ func (r *ahead) probablyClaimed(s *filters.Set) []bool {
 }
 
 // expects returns the prepared data of an event, if it is the next one.
-func (r *ahead) expects(f *finder, others *transactions, ev *Event) *expected {
+func (r *ahead) expects(f *finder, reserved *occ.Reservations, ev *Event) *expected {
 	if r == nil || r.next == len(r.expected) {
 		return nil
 	}
 	if r.next == r.asked {
-		r.ask(f, others)
+		r.ask(f, reserved)
 	}
 	x := &r.expected[r.next]
 	if string(r.set.arena[x.idAt:x.idEnd]) != string(ev.ID) || x.time != ev.Time || x.approximate != ev.ApproximateTime ||

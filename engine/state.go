@@ -34,6 +34,10 @@ var (
 	keyDrop    = []byte("mdrop")    // dropped buckets whose space may not be free yet
 )
 
+// claimRead returns the name under which the reads and changes of a claim are recorded for
+// conflicts, among those of state keys, of which none begins with c.
+func claimRead(key []byte) string { return "c" + string(key) }
+
 // An OffsetKey identifies a partition as a consumer group reads it.
 type OffsetKey struct {
 	Group     string

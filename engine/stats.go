@@ -98,7 +98,7 @@ func stats(e *Engine) Stats {
 		CacheHits:            e.core.counters.cacheHits.Load(),
 		StoreReads:           e.core.counters.storeReads.Load(),
 		MaxOutboxBytes:       e.core.opt.MaxOutboxBytes,
-		OpenTransactions:     e.transactor.tx.count(),
+		OpenTransactions:     e.transactor.history.Open(),
 		Holds:                len(e.Holds()),
 		Names:                e.finder.names.count(),
 		Oldest:               e.Retention().OldestWeek(),

@@ -56,8 +56,8 @@ func (tx *Tx) SubTx() (*SubTx, error) {
 	p.tx.status.whole = &tx.status
 	p.tx.judge.lazy, p.tx.judge.ctx, p.tx.judge.watched = tx.judge.lazy, tx.judge.ctx, tx.judge.watched.forPart(&tx.e.core.observations)
 	own := p.tx.req
-	own.claimant = claimant{owner: tx.req.claimant.owner, mine: make(map[lockName]int)}
-	own.reads.start, own.reads.since = tx.req.reads.start, tx.req.reads.since
+	own.claimant = tx.req.claimant.Part()
+	own.reads.Within(&tx.req.reads)
 	if tx.parts == nil {
 		tx.parts = make(map[*SubTx]struct{})
 	}
@@ -106,7 +106,7 @@ func (p *SubTx) end(join bool) error {
 		return err
 	}
 	of.judge.told = of.judge.told || tx.judge.told
-	of.req.reads.join(&tx.req.reads)
+	of.req.reads.Join(&tx.req.reads)
 	if join {
 		for v, n := range tx.judge.kept {
 			of.judge.kept[v] += n
@@ -116,7 +116,7 @@ func (p *SubTx) end(join bool) error {
 		}
 		first := len(of.req.claims.set.claims)
 		of.req.claims.join(&tx.req.claims)
-		tx.e.tx.moveClaims(of.req.claims.set.claims[first:], first)
+		tx.req.moveReservations(of.req.claims.set.claims, first)
 	}
 	return nil
 }
@@ -125,13 +125,13 @@ func (p *SubTx) end(join bool) error {
 // held.
 func (p *SubTx) check(join bool) error {
 	own, whole, status := p.tx.req, p.of.req, &p.tx.status
-	if status.lost == nil && p.base.isOutdated(own, &p.tx.e.tx) {
+	if status.lost == nil && p.base.isOutdated(own, p.tx.e.finder.filters) {
 		status.lost = ErrPartOutdated
 	}
 	if status.lost != nil {
 		return status.lost
 	}
-	err := whole.reads.fits(&own.reads)
+	err := asLimit(whole.reads.Fits(&own.reads))
 	switch {
 	case err != nil || !join:
 		return err

@@ -5,25 +5,27 @@ import (
 	"errors"
 
 	"github.com/hapax-dev/hapax/engine/internal/lane"
+	"github.com/hapax-dev/hapax/engine/internal/occ"
 )
 
 // A transactor begins, commits and ends transactions.
 type transactor struct {
-	core   *core
-	finder *finder
-	queue  *queue
-	tx     transactions
-	lane   lane.Lane
-	sums   *sums
-	outbox outbox
-	reused txSpares
+	core     *core
+	finder   *finder
+	queue    *queue
+	reserved occ.Reservations
+	history  occ.History
+	lane     lane.Lane
+	sums     *sums
+	outbox   outbox
+	reused   txSpares
 }
 
 // begin begins a transaction.
 func (t *transactor) begin() *Tx {
 	tx := t.newTx()
-	tx.req.claimant.owner = &tx.owner
-	t.tx.begin(&tx.req.reads)
+	tx.req.claimant = t.reserved.Claimant(&tx.owner)
+	t.history.Begin(&tx.req.reads)
 	return tx
 }
 
@@ -31,8 +33,8 @@ func (t *transactor) begin() *Tx {
 func (t *transactor) newTx() *Tx {
 	req := t.reused.newTx()
 	tx := &Tx{e: t, req: req, status: txStatus{core: t.core, live: true}}
-	tx.state = txState{core: t.core, status: &tx.status, others: &t.tx, req: req}
-	tx.judge = txJudge{core: t.core, finder: t.finder, txFinder: txFinder{core: t.core, finder: t.finder, status: &tx.status, others: &t.tx, spares: &t.reused, req: req}}
+	tx.state = txState{core: t.core, status: &tx.status, history: &t.history, req: req}
+	tx.judge = txJudge{core: t.core, finder: t.finder, txFinder: txFinder{core: t.core, finder: t.finder, status: &tx.status, reserved: &t.reserved, spares: &t.reused, req: req}}
 	return tx
 }
 
@@ -81,10 +83,10 @@ func (t *transactor) commit(ctx context.Context, tx *Tx) (err error) {
 	}()
 	r := tx.req
 	tx.status.live = false
-	r.reads.ranges = mergeRanges(r.reads.ranges)
+	r.reads.MergeScans()
 	tx.status.mu.Unlock()
 	if len(r.claims.set.claims) == 0 && len(r.writes.list) == 0 {
-		if by, _ := t.tx.overtaken(&r.reads); tx.judge.told && by > 0 {
+		if by, _ := t.history.Overtaken(&r.reads); tx.judge.told && by > 0 {
 			tx.status.lostTo = by
 			return ErrConflict
 		}
@@ -129,7 +131,7 @@ func (t *transactor) end(tx *Tx) {
 	tx.turn.End()
 	tx.req.writes.reset() // they are not read any more
 	tx.judge.txFinder.undo(progress{})
-	t.tx.finish(&tx.req.reads)
+	t.history.End(&tx.req.reads)
 	t.free(tx)
 }
 

@@ -1,13 +1,16 @@
 package engine
 
-import "github.com/hapax-dev/hapax/engine/internal/lane"
+import (
+	"github.com/hapax-dev/hapax/engine/internal/lane"
+	"github.com/hapax-dev/hapax/engine/internal/occ"
+)
 
 // A Tx is a transaction. It is valid inside the closure given to Update, and safe for use by
 // several goroutines there. Methods of a nil Tx, or of one whose closure has returned, return
 // ErrNoTransaction and touch nothing.
 type Tx struct {
 	e     *transactor
-	owner owner // of its reservations
+	owner occ.Owner // of its reservations
 
 	member *lane.Member // nil if it is not in the lane
 	turn   *lane.Turn   // nil if it runs without one

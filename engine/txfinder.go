@@ -1,21 +1,18 @@
 package engine
 
-import (
-	"fmt"
-
-	"github.com/hapax-dev/hapax/engine/limits"
-)
+import "github.com/hapax-dev/hapax/engine/internal/occ"
 
 // A txFinder finds claims as a transaction sees them, its own among them, and reserves them for it.
 // The transaction's lock is held during all of its methods.
 type txFinder struct {
-	core   *core
-	finder *finder
-	status *txStatus
-	others *transactions
-	spares *txSpares
-	req    *txRequest
-	base   *base // of a part; nil for the transaction itself
+	core     *core
+	finder   *finder
+	status   *txStatus
+	reserved *occ.Reservations
+	spares   *txSpares
+	req      *txRequest
+	base     *base      // of a part; nil for the transaction itself
+	near     []occ.Name // see locks
 }
 
 // A sight is the result of a look-up of a claim.
@@ -25,6 +22,19 @@ type sight struct {
 	found   bool
 	mine    bool // it belongs to the transaction
 	winning bool // it belongs to a transaction that is committing, and is not durable yet
+}
+
+// isOpen reports whether the transaction may claim the candidate: there is no claim, or the candidate
+// takes it, or it is the dead letter of the generation to be reopened.
+func (s *sight) isOpen(c *candidate, reopen *uint64) bool {
+	switch {
+	case s.mine:
+		return false
+	case !s.found:
+		return true
+	}
+	// a claim in an adjacent week is not reopened: a replay has the time of its claim
+	return s.at == c.place && (c.takes(&s.rec) || reopen != nil && s.rec.opens(*reopen))
 }
 
 // look looks up the claim on an event, in its own week and in the others that count: first among
@@ -37,7 +47,7 @@ func (f *txFinder) look(c *candidate) (s sight, err error) {
 			return sight{rec: rec, at: c.place, found: true, mine: true}, nil
 		}
 		for _, at := range near {
-			if rec, mine, _ := f.held(at, f.others.lockName(f.req.claims.set.key(&at))); mine {
+			if rec, mine, _ := f.held(at, f.core.lockName(f.req.claims.set.key(&at))); mine {
 				return sight{rec: rec, at: at, found: true, mine: true}, nil
 			}
 		}
@@ -50,50 +60,53 @@ func (f *txFinder) look(c *candidate) (s sight, err error) {
 	}
 	lock := c.lock
 	if s.at != c.place {
-		lock = f.others.lockName(f.req.claims.set.key(&s.at))
+		lock = f.core.lockName(f.req.claims.set.key(&s.at))
 	}
 	rec, mine, holder := f.held(s.at, lock)
 	if mine { // which the transaction has reopened
 		s.rec, s.mine = rec, true
 	}
-	s.winning = !mine && holder != nil && holder.won.Load() > 0
+	s.winning = !mine && holder.CommitsIn() > 0
 	return s, nil
 }
 
-// held returns the holder of the claim in a place, nil for none, and its record if the transaction
-// has made it itself.
-func (f *txFinder) held(at place, lock lockName) (rec ClaimRecord, mine bool, holder *owner) {
-	r := f.others.holder(lock)
+// held returns the reservation of the claim in a place, and its record if the transaction has made
+// it itself.
+func (f *txFinder) held(at place, lock occ.Name) (rec ClaimRecord, mine bool, r occ.Reservation) {
+	r = f.reserved.Get(lock)
 	rec, mine = f.own(r, f.req.claims.set.key(&at))
-	return rec, mine, r.owner
+	return rec, mine, r
 }
 
 // own returns the record of the reserved claim if the transaction has made it, under that key; for
 // a part, also one that its transaction had made before the part began.
-func (f *txFinder) own(r reservation, key []byte) (rec ClaimRecord, ok bool) {
+func (f *txFinder) own(r occ.Reservation, key []byte) (rec ClaimRecord, ok bool) {
 	if i, ok := f.index(r, key); ok {
 		return f.req.claims.records[i], true
 	}
-	if f.base != nil && r.owner == f.req.claimant.owner {
-		return f.base.claimed(r, key)
+	if f.base != nil {
+		if i, ok := f.req.claimant.IndexInWhole(r); ok {
+			return f.base.claimed(i, key)
+		}
 	}
 	return ClaimRecord{}, false
 }
 
 // index returns the index of the reserved claim if the transaction has made it, under that key.
-func (f *txFinder) index(r reservation, key []byte) (i int, ok bool) {
-	i, ok = f.req.claimant.index(r)
+func (f *txFinder) index(r occ.Reservation, key []byte) (i int, ok bool) {
+	i, ok = f.req.claimant.Index(r)
 	return i, ok && f.req.claims.set.isClaim(i, key)
 }
 
 // isOwned reports whether the claim in a place, which is the transaction's, is that of an owner.
 func (f *txFinder) isOwned(at *place) bool {
 	key := f.req.claims.set.key(at)
-	r := f.others.holder(f.others.lockName(key))
+	r := f.reserved.Get(f.core.lockName(key))
 	if i, ok := f.index(r, key); ok {
 		return f.req.claims.set.claims[i].owned
 	}
-	return f.base != nil && f.base.isOwned(r, f.req)
+	i, ok := f.req.claimant.IndexInWhole(r)
+	return ok && f.base != nil && f.base.isOwned(i, f.req)
 }
 
 // claimOf returns the index of the transaction's claim on an event, ErrNotClaimed if there is none.
@@ -110,7 +123,7 @@ func (f *txFinder) claimOf(ev *Event) (i int, err error) {
 	f.finder.addPlace(&scratch.set, ev, c.place.week)
 	for n := range scratch.set.near {
 		key := scratch.set.key(&scratch.set.near[n])
-		if i, ok := f.index(f.others.holder(f.others.lockName(key)), key); ok {
+		if i, ok := f.index(f.reserved.Get(f.core.lockName(key)), key); ok {
 			return i, nil
 		}
 	}
@@ -120,52 +133,62 @@ func (f *txFinder) claimOf(ev *Event) (i int, err error) {
 // reserve looks a claim up, and reserves it for the transaction if there is none or it is to be
 // reopened; free reports success. Neither found nor free means that another transaction has it.
 func (f *txFinder) reserve(c *candidate, reopen *uint64) (s sight, free bool, err error) {
-	r := f.req
-	// a claim in an adjacent week is not reopened: a replay has the time of its claim
-	open := func() bool {
-		switch {
-		case err != nil || s.mine:
-			return false
-		case !s.found:
-			return true
-		}
-		return s.at == c.place && (c.takes(&s.rec) || reopen != nil && s.rec.opens(*reopen))
-	}
 	before := f.core.applying.Load()
 	// The reservation follows the look-up, so that a look at an old claim does not make it look
 	// open to others.
-	if s, err = f.look(c); !open() {
+	s, err = f.look(c)
+	if err != nil || !s.isOpen(c, reopen) {
 		return s, false, err
 	}
-	near := r.claims.set.nearOf(c)
+	if err = f.req.checkClaims(); err != nil {
+		if s = f.taken(f.reserved.Get(c.lock), c, nil); s.found {
+			err = nil
+		}
+		return s, false, err
+	}
+	near := f.req.claims.set.nearOf(c)
 	if s.found && !c.takes(&s.rec) {
 		near = nil // the claim in its own week was decided when that was claimed
 	}
-	if n := len(r.claims.set.claims); n >= limits.TxClaims || len(r.claims.set.arena) > limits.TxBytes {
-		if s = f.taken(f.others.holder(c.lock), c, nil); s.found {
-			return s, false, nil
-		}
-		return s, false, fmt.Errorf("%w: %d claims with keys of %d bytes in one transaction", ErrLimit, n, len(r.claims.set.arena))
-	}
-	if taken, free := f.others.reserve(c, r, len(r.claims.set.claims), near); !free {
+	if taken, free := f.take(c, near, len(f.req.claims.set.claims)); !free {
 		return f.taken(taken, c, near), false, nil
 	}
-	kept := false
+	if !s.found && f.core.applying.Load() == before {
+		return s, true, nil
+	}
+	return f.confirm(c, reopen)
+}
+
+// confirm looks up again a claim that was reserved after the first look, and ends the reservation
+// unless the claim is still open.
+func (f *txFinder) confirm(c *candidate, reopen *uint64) (s sight, free bool, err error) {
 	defer func() { // also if the store panics, and the application recovers
-		if !kept {
-			f.others.unreserve(c, &r.claimant)
+		if !free {
+			f.req.claimant.Release(c.lock)
 		}
 	}()
-	if s.found || f.core.applying.Load() != before {
-		s, err = f.look(c)
+	s, err = f.look(c)
+	return s, err == nil && s.isOpen(c, reopen), err
+}
+
+// take reserves a candidate as the claim with the given index, unless it or one of the places near
+// is taken.
+func (f *txFinder) take(c *candidate, near []place, index int) (taken occ.Reservation, free bool) {
+	return f.req.claimant.Reserve(c.lock, c.place.week, index, f.locks(near))
+}
+
+// locks returns the names of the reservations of places, valid until the next call.
+func (f *txFinder) locks(places []place) []occ.Name {
+	f.near = f.near[:0]
+	for i := range places {
+		f.near = append(f.near, f.core.lockName(f.req.claims.set.key(&places[i])))
 	}
-	kept = open()
-	return s, kept, err
+	return f.near
 }
 
 // taken returns the visible state of a claim that cannot be reserved: that it is the transaction's
 // own, or nothing.
-func (f *txFinder) taken(by reservation, c *candidate, near []place) (s sight) {
+func (f *txFinder) taken(by occ.Reservation, c *candidate, near []place) (s sight) {
 	s.at = c.place
 	s.rec, s.mine = f.own(by, f.req.claims.set.key(&s.at))
 	for i := 0; !s.mine && i < len(near); i++ {
@@ -184,11 +207,7 @@ func (f *txFinder) noteJudged(c *candidate) {
 	if f.base == nil {
 		return
 	}
-	f.base.judged = append(f.base.judged, c.lock)
-	near := f.req.claims.set.nearOf(c)
-	for i := range near {
-		f.base.judged = append(f.base.judged, f.others.lockName(f.req.claims.set.key(&near[i])))
-	}
+	f.base.judged = append(append(f.base.judged, c.lock), f.locks(f.req.claims.set.nearOf(c))...)
 }
 
 // holdLeased returns the index of a leased claim among those of the transaction, which holds it
@@ -206,9 +225,9 @@ func (f *txFinder) holdLeased(l *Lease) (i int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	c.lock = f.others.lockName(r.claims.set.key(&c.place))
+	c.lock = f.core.lockName(r.claims.set.key(&c.place))
 	f.noteJudged(&c)
-	holder := f.others.holder(c.lock)
+	holder := f.reserved.Get(c.lock)
 	if i, mine := f.index(holder, r.claims.set.key(&c.place)); mine {
 		if r.claims.records[i].Owner != l.owner {
 			return 0, ErrLeaseLost
@@ -226,10 +245,11 @@ func (f *txFinder) holdLeased(l *Lease) (i int, err error) {
 		return 0, err
 	case !found || rec.State != Leased || rec.Owner != l.owner:
 		return 0, ErrLeaseLost
-	case len(r.claims.set.claims) >= limits.TxClaims || len(r.claims.set.arena) > limits.TxBytes:
-		return 0, fmt.Errorf("%w: %d claims with keys of %d bytes in one transaction", ErrLimit, len(r.claims.set.claims), len(r.claims.set.arena))
 	}
-	if _, free := f.others.reserve(&c, r, len(r.claims.set.claims), nil); !free {
+	if err := r.checkClaims(); err != nil {
+		return 0, err
+	}
+	if _, free := f.take(&c, nil, len(r.claims.set.claims)); !free {
 		return 0, ErrConflict // another transaction is taking it over
 	}
 	kept = true
@@ -239,7 +259,7 @@ func (f *txFinder) holdLeased(l *Lease) (i int, err error) {
 
 // undo undoes the work since to. The reservations are removed before the claims.
 func (f *txFinder) undo(to progress) {
-	f.others.release(f.req.claims.set.claims[to.claims:], &f.req.claimant)
+	f.req.release(f.req.claims.set.claims[to.claims:])
 	f.req.claims.undo(to)
 	f.req.writes.undo(to.writes)
 }

@@ -34,7 +34,7 @@ func (j *txJudge) prefetch(events []Event) {
 	for i := range events {
 		x := &j.ahead.expected[i]
 		if j.ahead.add(j.finder, x, &events[i], now); x.ok {
-			x.candidate.lock = j.txFinder.others.lockName(j.ahead.set.key(&x.candidate.place))
+			x.candidate.lock = j.core.lockName(j.ahead.set.key(&x.candidate.place))
 		}
 	}
 }
@@ -62,7 +62,7 @@ func (j *txJudge) tryClaim(ev *Event, reopen *uint64) (Result, error) {
 func (j *txJudge) judge(ev *Event, reopen *uint64, res *Result) error {
 	r := j.txFinder.req
 	mark, near := len(r.claims.set.arena), len(r.claims.set.near)
-	x := j.ahead.expects(j.finder, j.txFinder.others, ev)
+	x := j.ahead.expects(j.finder, j.txFinder.reserved, ev)
 	if x != nil && x.new && j.claimNew(x, ev, res) {
 		return nil
 	}
@@ -78,7 +78,7 @@ func (j *txJudge) judge(ev *Event, reopen *uint64, res *Result) error {
 		if !j.finder.newCandidate(&r.claims.set, &c, ev, res, j.core.now()) {
 			return nil
 		}
-		c.lock = j.txFinder.others.lockName(r.claims.set.key(&c.place))
+		c.lock = j.core.lockName(r.claims.set.key(&c.place))
 		if ev.countsNear() {
 			j.finder.addNear(&r.claims.set, &c, ev)
 		}
@@ -110,7 +110,7 @@ func (j *txJudge) claimNew(x *expected, ev *Event, res *Result) bool {
 	r.claims.expect(c, &j.ahead.set)
 	free := false
 	if len(r.claims.set.arena) <= limits.TxBytes {
-		_, free = j.txFinder.others.reserve(c, r, n, r.claims.set.nearOf(c))
+		_, free = j.txFinder.take(c, r.claims.set.nearOf(c), n)
 	}
 	// Check again: a transaction that has committed it since released the reservation after that
 	// batch was applied.
@@ -121,7 +121,7 @@ func (j *txJudge) claimNew(x *expected, ev *Event, res *Result) bool {
 		return true
 	}
 	if free {
-		j.txFinder.others.unreserve(c, &r.claimant)
+		r.claimant.Release(c.lock)
 	}
 	r.claims.set.claims, r.claims.set.arena, r.claims.set.near = r.claims.set.claims[:n], r.claims.set.arena[:mark], r.claims.set.near[:near]
 	return false
@@ -165,8 +165,9 @@ func (j *txJudge) judgeCandidate(c *candidate, ev *Event, reopen *uint64, res *R
 		*res = Result{Verdict: InFlight}
 		return false, nil
 	}
+	// A Done claim is no read: it changes only when it is withdrawn or its week is dropped.
 	if s.rec.State == DeadLettered {
-		err = r.reads.note(claimRead(r.claims.set.key(&s.at)), asOf)
+		err = asLimit(r.reads.NoteAsOf(claimRead(r.claims.set.key(&s.at)), asOf))
 	}
 	return false, err
 }
@@ -180,7 +181,7 @@ func (j *txJudge) reserveVisible(c *candidate, reopen *uint64) (s sight, free bo
 	if err != nil || free || s.found || !j.lazy {
 		return s, free, asOf, err
 	}
-	if seq := j.txFinder.others.winner(&j.txFinder.req.claims.set, c); seq > 0 && j.core.applied.waitContext(j.ctx, seq) {
+	if seq := j.txFinder.reserved.CommitsIn(c.lock, j.txFinder.locks(j.txFinder.req.claims.set.nearOf(c))); seq > 0 && j.core.applied.waitContext(j.ctx, seq) {
 		asOf = j.core.applied.at.Load()
 		s, free, err = j.txFinder.reserve(c, reopen)
 	}

@@ -5,17 +5,18 @@ import (
 	"sync"
 
 	"github.com/hapax-dev/hapax/engine/internal/lane"
+	"github.com/hapax-dev/hapax/engine/internal/occ"
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
 // A txRequest has the claims, writes and reads of a transaction. It commits whole or not at all.
 type txRequest struct {
 	ticket    ticket
-	claimant  claimant
+	claimant  occ.Claimant
 	claims    txClaims
 	claimedBy Space // the owner of the claims that are owned
 	writes    txWrites
-	reads     readSet
+	reads     occ.Reads
 
 	// Set when the transaction is handed over.
 	member *lane.Member // nil if it is not in the lane
@@ -42,6 +43,44 @@ func (r *txRequest) checkSize(more int) error {
 	return nil
 }
 
+// checkClaims returns an error if the transaction must not claim more.
+func (r *txRequest) checkClaims() error {
+	if n := len(r.claims.set.claims); n >= limits.TxClaims || len(r.claims.set.arena) > limits.TxBytes {
+		return fmt.Errorf("%w: %d claims with keys of %d bytes in one transaction", ErrLimit, n, len(r.claims.set.arena))
+	}
+	return nil
+}
+
+// release removes the reservations of claims of the transaction.
+func (r *txRequest) release(claims []candidate) {
+	var names [askAhead]occ.Name
+	for len(claims) > 0 {
+		some := lockNames(claims, &names)
+		r.claimant.Release(some...)
+		claims = claims[len(some):]
+	}
+}
+
+// moveReservations moves the reservations of a part, which are those of the claims of its transaction
+// from first on, to the transaction.
+func (r *txRequest) moveReservations(claims []candidate, first int) {
+	var names [askAhead]occ.Name
+	for first < len(claims) {
+		some := lockNames(claims[first:], &names)
+		r.claimant.Join(some, first)
+		first += len(some)
+	}
+}
+
+// lockNames returns the names of the reservations of the first claims, in the given array.
+func lockNames(claims []candidate, names *[askAhead]occ.Name) []occ.Name {
+	n := min(len(claims), len(names))
+	for i := range n {
+		names[i] = claims[i].lock
+	}
+	return names[:n]
+}
+
 // write makes w the latest write to its key; before is the previous latest one, -1 for none.
 func (r *txRequest) write(w txWrite, before int) error {
 	err := r.checkSize(w.size())
@@ -58,11 +97,11 @@ func (s *txSpares) newTx() *txRequest {
 	if r, ok := s.tx.Get().(*txRequest); ok {
 		return r
 	}
-	return &txRequest{ticket: newTicket(), reads: (&readSet{}).emptied()}
+	return &txRequest{ticket: newTicket(), reads: (&occ.Reads{}).Emptied()}
 }
 
 func (s *txSpares) freeTx(r *txRequest) {
 	r.writes.reset()
-	*r = txRequest{ticket: ticket{done: r.ticket.done}, claims: r.claims.emptied(), writes: r.writes, reads: r.reads.emptied()}
+	*r = txRequest{ticket: ticket{done: r.ticket.done}, claims: r.claims.emptied(), writes: r.writes, reads: r.reads.Emptied()}
 	s.tx.Put(r)
 }

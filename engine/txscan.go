@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/hapax-dev/hapax/engine/internal/occ"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -44,7 +45,8 @@ func (s *txState) newScan(span storage.Span) (int, error) {
 		return 0, err
 	}
 	defer s.unlock()
-	return s.req.reads.newScan(span.Start())
+	read, err := s.req.reads.BeginScan(span.Start())
+	return read, asLimit(err)
 }
 
 // noteScan extends the range of a scan.
@@ -53,7 +55,7 @@ func (s *txState) noteScan(read int, hi []byte) error {
 		return err
 	}
 	defer s.unlock()
-	return s.req.reads.extendScan(read, hi)
+	return asLimit(s.req.reads.ExtendScan(read, hi))
 }
 
 // endPage records that a page was read to its end, beyond its last key.
@@ -92,11 +94,11 @@ func (s *txState) txPage(span storage.Span, keys int) (p txPage, err error) {
 	if more {
 		p.end = afterKey(stored[len(stored)-1].Key)
 	}
-	read := keyRange{span.Start(), p.end}
+	read := occ.Range{Lo: span.Start(), Hi: p.end}
 	if p.end == nil {
-		read.hi = successor(span.Prefix)
+		read.Hi = successor(span.Prefix)
 	}
-	if key, by := s.others.changedIn(read, s.req.reads.start); by > 0 {
+	if key, by := s.history.ChangedIn(&s.req.reads, read); by > 0 {
 		p.end, p.lostTo = []byte(key), by
 		n, _ := slices.BinarySearchFunc(stored, p.end, func(kv KeyValue, key []byte) int { return bytes.Compare(kv.Key, key) })
 		stored = stored[:n]

@@ -3,17 +3,18 @@ package engine
 import (
 	"bytes"
 
+	"github.com/hapax-dev/hapax/engine/internal/occ"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
 // A txState is a transaction's view of the state keys: the store as of its start, and its own
 // writes.
 type txState struct {
-	core   *core
-	status *txStatus
-	others *transactions
-	req    *txRequest
-	base   *base // of a part; nil for the transaction itself
+	core    *core
+	status  *txStatus
+	history *occ.History
+	req     *txRequest
+	base    *base // of a part; nil for the transaction itself
 
 	key []byte // of the current call
 }
@@ -51,8 +52,8 @@ func (s *txState) read(key []byte, w *txWrite, written bool) ([]byte, bool, erro
 	if err != nil {
 		return nil, false, err
 	}
-	if err := s.req.reads.note(string(key), s.req.reads.start); err != nil {
-		return nil, false, err
+	if err := s.req.reads.Note(string(key)); err != nil {
+		return nil, false, asLimit(err)
 	}
 	if written {
 		value, err = w.resolve(value, found)
@@ -64,12 +65,12 @@ func (s *txState) read(key []byte, w *txWrite, written bool) ([]byte, bool, erro
 // stored returns the value of a key as of the start of the transaction, and a copy of it. A key
 // that was written recently is not read from the store.
 func (s *txState) stored(key []byte) (value []byte, found bool, err error) {
-	start := s.req.reads.start
-	if last, ok := s.others.latest(key, start); ok {
-		if last.value == nil {
+	reads := &s.req.reads
+	if last, ok := s.history.Latest(reads, key); ok {
+		if last == nil {
 			return nil, false, nil
 		}
-		return append([]byte{}, last.value...), true, nil
+		return append([]byte{}, last...), true, nil
 	}
 	if err := s.core.enter(); err != nil {
 		return nil, false, err
@@ -78,7 +79,7 @@ func (s *txState) stored(key []byte) (value []byte, found bool, err error) {
 	if value, found, err = s.core.store.State(key); err != nil {
 		return nil, false, s.core.stop(err)
 	}
-	if by := s.others.changedSince(key, start); by > 0 {
+	if by := s.history.ChangedSince(reads, key); by > 0 {
 		return nil, false, s.status.lose(by)
 	}
 	return value, found, nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/hapax-dev/hapax/engine/internal/occ"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -34,13 +35,11 @@ func (w *txWrite) size() int {
 	return len(w.StateWrite.Key) + len(w.StateWrite.Value) + writeOverhead
 }
 
-// recent returns the write as the last one to its key, by batch seq. Its value is known if it is
-// small and only transactions write keys of its kind.
-func (w *txWrite) recent(seq uint64) recentWrite {
-	if w.isSum || len(w.StateWrite.Value) > maxRecentValue || w.name[0] != stateHost && w.name[0] != stateSpace {
-		return recentWrite{seq: seq}
-	}
-	return recentWrite{seq: seq, known: true, value: w.StateWrite.Value}
+// forHistory returns the write for the validation of transactions that are open. The value of a sum is
+// not known: another Add in the same batch may change it.
+func (w *txWrite) forHistory() occ.Write {
+	isKept := w.name[0] == stateHost || w.name[0] == stateSpace
+	return occ.Write{Key: w.name, IsScanned: isKept, IsKnown: isKept && !w.isSum, Value: w.StateWrite.Value}
 }
 
 // A txSum is the sum of a transaction's Adds to a key that it has not otherwise written, during its

@@ -34,7 +34,7 @@ func (tx *Tx) Unclaim(ev Event, rec ClaimRecord) error {
 	}
 	u := &txUnclaim{scope: ev.Scope, week: week, key: storage.Bucket{Scope: ev.Scope, Week: week}.AppendKey(nil, ev.ID), rec: rec}
 	u.hash = e.core.hash(u.key)
-	if i, mine := tx.judge.txFinder.index(e.tx.holder(e.tx.lockName(u.key)), u.key); mine && tx.req.claims.set.claims[i].owned {
+	if i, mine := tx.judge.txFinder.index(e.reserved.Get(e.core.lockName(u.key)), u.key); mine && tx.req.claims.set.claims[i].owned {
 		return tx.req.belongs()
 	}
 	now, found, err := e.finder.readKept(u.key, week)

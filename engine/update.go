@@ -166,7 +166,7 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 		return err
 	}
 	if tx.turn != nil || opt.OnPrefetched != nil {
-		e.transactor.tx.restart(&tx.req.reads)
+		e.transactor.history.Restart(&tx.req.reads)
 	}
 	stop := context.AfterFunc(ctx, func() { e.transactor.end(tx) })
 	defer stop()

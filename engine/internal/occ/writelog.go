@@ -1,4 +1,4 @@
-package engine
+package occ
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 
 // A writeLog lists the keys that transactions have written recently, in the order of their batches.
 // It validates the Scans of others; a read of a single key is validated by a map from keys
-// (transactions.written).
+// (History.written).
 type writeLog struct {
 	writes []loggedWrite
 	bytes  int
@@ -29,11 +29,8 @@ const (
 	loggedWriteIn = 64 // approximate size of a write in addition to its key
 )
 
-// add records that batch seq writes a key. Keys that no Scan of a transaction reads are omitted.
+// add records that batch seq writes a key.
 func (l *writeLog) add(key string, seq uint64) {
-	if key[0] != stateHost && key[0] != stateSpace {
-		return
-	}
 	l.writes = append(l.writes, loggedWrite{key, seq})
 	l.bytes += len(key) + loggedWriteIn
 }
@@ -67,9 +64,9 @@ func (l *writeLog) after(seq uint64) int {
 
 // changed returns the least key in the range that may have been written by a batch after start, and
 // that batch, 0 if there is none.
-func (l *writeLog) changed(r keyRange, start uint64) (least string, by uint64) {
+func (l *writeLog) changed(r Range, start uint64) (least string, by uint64) {
 	if start < l.floor {
-		return string(r.lo), l.floor
+		return string(r.Lo), l.floor
 	}
 	for _, w := range l.writes[l.after(start):] {
 		if r.holds(w.key) && (by == 0 || w.key <= least) {
@@ -82,7 +79,7 @@ func (l *writeLog) changed(r keyRange, start uint64) (least string, by uint64) {
 // newest returns the newest batch after since that may have written a key in one of the ranges,
 // which are sorted and disjoint, 0 if there is none. It misses none after start, which is at least
 // since.
-func (l *writeLog) newest(ranges []keyRange, start, since uint64) uint64 {
+func (l *writeLog) newest(ranges []Range, start, since uint64) uint64 {
 	if len(ranges) == 0 {
 		return 0
 	}
@@ -90,7 +87,7 @@ func (l *writeLog) newest(ranges []keyRange, start, since uint64) uint64 {
 		return l.floor
 	}
 	for _, w := range slices.Backward(l.writes[l.after(since):]) {
-		i, at := slices.BinarySearchFunc(ranges, w.key, func(r keyRange, key string) int { return cmp.Compare(string(r.lo), key) })
+		i, at := slices.BinarySearchFunc(ranges, w.key, func(r Range, key string) int { return cmp.Compare(string(r.Lo), key) })
 		if !at {
 			i--
 		}
@@ -101,31 +98,24 @@ func (l *writeLog) newest(ranges []keyRange, start, since uint64) uint64 {
 	return 0
 }
 
-// A keyRange is the range of keys from lo on that are less than hi; nil is greater than every key.
-type keyRange struct{ lo, hi []byte }
+// A Range is the range of keys from Lo on that are less than Hi; nil is greater than every key.
+type Range struct{ Lo, Hi []byte }
 
-func (r keyRange) holds(key string) bool {
-	return key >= string(r.lo) && (r.hi == nil || key < string(r.hi))
-}
-
-// afterKey returns the least key that is greater than key.
-func afterKey(key []byte) []byte {
-	after := make([]byte, len(key)+1) // no longer than needed: a transaction keeps those of its scans
-	copy(after, key)
-	return after
+func (r Range) holds(key string) bool {
+	return key >= string(r.Lo) && (r.Hi == nil || key < string(r.Hi))
 }
 
 // size returns the bytes of a scan of the range that count towards limits.TxReadBytes.
-func (r keyRange) size() int { return len(r.lo) + len(r.hi) + keyOverhead }
+func (r Range) size() int { return len(r.Lo) + len(r.Hi) + keyOverhead }
 
 // mergeRanges sorts ranges, and joins those that overlap.
-func mergeRanges(ranges []keyRange) []keyRange {
-	slices.SortFunc(ranges, func(a, b keyRange) int { return bytes.Compare(a.lo, b.lo) })
+func mergeRanges(ranges []Range) []Range {
+	slices.SortFunc(ranges, func(a, b Range) int { return bytes.Compare(a.Lo, b.Lo) })
 	merged := ranges[:0]
 	for _, r := range ranges {
-		if n := len(merged); n > 0 && (merged[n-1].hi == nil || bytes.Compare(r.lo, merged[n-1].hi) <= 0) {
-			if last := &merged[n-1]; last.hi != nil && (r.hi == nil || bytes.Compare(r.hi, last.hi) > 0) {
-				last.hi = r.hi
+		if n := len(merged); n > 0 && (merged[n-1].Hi == nil || bytes.Compare(r.Lo, merged[n-1].Hi) <= 0) {
+			if last := &merged[n-1]; last.Hi != nil && (r.Hi == nil || bytes.Compare(r.Hi, last.Hi) > 0) {
+				last.Hi = r.Hi
 			}
 			continue
 		}

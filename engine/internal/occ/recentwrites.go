@@ -1,9 +1,9 @@
-package engine
+package occ
 
-// maxRecentWriteBytes is the maximum memory of keys that were written while a transaction is open,
-// each counted with 64 bytes more, and of their small values. Transactions that began before it was
-// reached, and have read anything, return ErrConflict.
-const maxRecentWriteBytes = 64 << 20
+// MaxRecentBytes is the maximum memory of keys that were written while a transaction is open, each
+// counted with 64 bytes more, and of their small values. Transactions that began before it was
+// reached, and have read anything, conflict.
+const MaxRecentBytes = 64 << 20
 
 // keyOverhead estimates the memory of a key in a map in addition to its bytes.
 const keyOverhead = 64
@@ -46,7 +46,7 @@ func (w *recentWrites) note(key string, r recentWrite) {
 func (w *recentWrites) due() bool { return w.bytes >= w.prune }
 
 // full reports whether needed keys must be dropped too.
-func (w *recentWrites) full() bool { return w.bytes >= maxRecentWriteBytes }
+func (w *recentWrites) full() bool { return w.bytes >= MaxRecentBytes }
 
 // forget drops all keys whose last write is not after the given batch.
 func (w *recentWrites) forget(upTo uint64) {
@@ -60,5 +60,5 @@ func (w *recentWrites) forget(upTo uint64) {
 			w.bytes -= len(key) + len(r.value) + keyOverhead
 		}
 	}
-	w.prune = w.bytes + min(max(w.bytes, minRecentBytes), maxRecentWriteBytes/8)
+	w.prune = w.bytes + min(max(w.bytes, minRecentBytes), MaxRecentBytes/8)
 }

@@ -1,4 +1,4 @@
-package engine
+package occ
 
 import (
 	"fmt"
@@ -27,10 +27,10 @@ func TestWriteLogAgreesWithAList(t *testing.T) {
 				log.forget(oldest)
 			}
 			start := oldest + rnd.Uint64N(seq+1-oldest)
-			var ranges []keyRange
+			var ranges []Range
 			for i := 0; i < 30; i += 1 + rnd.IntN(12) {
 				end := min(i+rnd.IntN(6), 30)
-				ranges = append(ranges, keyRange{fmt.Appendf(nil, "h%02d", i), fmt.Appendf(nil, "h%02d", end)})
+				ranges = append(ranges, Range{fmt.Appendf(nil, "h%02d", i), fmt.Appendf(nil, "h%02d", end)})
 				i = end
 			}
 			newest := uint64(0)
@@ -67,7 +67,7 @@ func TestWriteLogDropsWritesAtItsLimit(t *testing.T) {
 			t.Fatalf("%d bytes", log.bytes)
 		}
 	}
-	elsewhere := []keyRange{{lo: []byte("a"), hi: []byte("b")}}
+	elsewhere := []Range{{Lo: []byte("a"), Hi: []byte("b")}}
 	if log.floor == 0 || log.newest(elsewhere, 0, 0) != log.floor {
 		t.Error("a transaction whose concurrent writes were dropped did not conflict")
 	}
@@ -82,13 +82,13 @@ func TestWriteLogDropsWritesAtItsLimit(t *testing.T) {
 func TestMergedRangesHoldTheSameKeys(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 8))
 	for range 300 {
-		var before []keyRange
+		var before []Range
 		for range rnd.IntN(6) {
-			r := keyRange{lo: fmt.Appendf(nil, "%02d", rnd.IntN(40))}
+			r := Range{Lo: fmt.Appendf(nil, "%02d", rnd.IntN(40))}
 			if rnd.IntN(8) > 0 {
-				r.hi = fmt.Appendf(nil, "%02d", rnd.IntN(40))
-				if string(r.hi) < string(r.lo) {
-					r.lo, r.hi = r.hi, r.lo
+				r.Hi = fmt.Appendf(nil, "%02d", rnd.IntN(40))
+				if string(r.Hi) < string(r.Lo) {
+					r.Lo, r.Hi = r.Hi, r.Lo
 				}
 			}
 			before = append(before, r)
@@ -96,15 +96,15 @@ func TestMergedRangesHoldTheSameKeys(t *testing.T) {
 		merged := mergeRanges(slices.Clone(before))
 		for i := range 40 {
 			key := fmt.Sprintf("%02d", i)
-			in := func(rs []keyRange) bool {
-				return slices.ContainsFunc(rs, func(r keyRange) bool { return r.holds(key) })
+			in := func(rs []Range) bool {
+				return slices.ContainsFunc(rs, func(r Range) bool { return r.holds(key) })
 			}
 			if in(before) != in(merged) {
 				t.Fatalf("%s merged to %s: %s", before, merged, key)
 			}
 		}
 		for i := 1; i < len(merged); i++ {
-			if hi := merged[i-1].hi; hi == nil || string(hi) >= string(merged[i].lo) {
+			if hi := merged[i-1].Hi; hi == nil || string(hi) >= string(merged[i].Lo) {
 				t.Fatalf("%s merged to %s", before, merged)
 			}
 		}
