@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -12,12 +13,17 @@ import (
 
 // recovery returns the policies for the next comparison of offsets: those of the options and the
 // adopted ones.
-func (f *finder) recovery() *Recovery {
-	r := f.partition.c.opt.Recovery
-	for _, a := range f.adoptedNow() {
-		*disagreementOf(a.kind).policy(&r) = a.policy
+func (f *finder) recovery() Recovery {
+	adopted := f.adoptedNow()
+	if len(adopted) == 0 {
+		return f.partition.c.opt.Recovery
 	}
-	return &r
+	r := make(Recovery)
+	maps.Copy(r, f.partition.c.opt.Recovery)
+	for _, a := range adopted {
+		r[a.kind] = a.policy
+	}
+	return r
 }
 
 // adoptedNow returns the adoptions for the next comparison of offsets: the requested one, and
@@ -40,7 +46,7 @@ func (f *finder) adopted(tx *engine.Tx, v *view, b beginning) error {
 		if b.kind == nil { // the store and Kafka now agree
 			continue
 		}
-		err := f.putAdoption(tx, v, b, a.kind, Adoption{Time: now, Kind: disagreementOf(a.kind).field, Policy: a.policy, Reason: a.reason})
+		err := f.putAdoption(tx, v, b, a.kind, Adoption{Time: now, Kind: disagreementOf(a.kind).name, Policy: a.policy, Reason: a.reason})
 		if err != nil {
 			return err
 		}

@@ -188,10 +188,10 @@ func TestPolicyThatKafkaDidNotLearnOf(t *testing.T) {
 	}
 	r.Commit(t, r.group, r.offset(0, 99, authorOf(r.eng.Identity()).metadata()))
 	h := r.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Topic: r.topic, Err: kerr.TopicAuthorizationFailed, Count: -1})
-	m := r.start(t, r.work(1, nil), func(o *Options) { o.Recovery.AboveLog = StartOver })
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.Recovery = Recovery{ErrAboveLog: StartOver} })
 	kafkatest.Until(t, "the policy in the store", func() bool { return r.stored(t, 0) == 0 })
 	m.stop(t)
 	h.Remove()
 	r.checkStops(t, ErrKafkaAhead)
-	r.checkWayOn(t, Recovery{KafkaAhead: TrustStore})
+	r.checkWayOn(t, Recovery{ErrKafkaAhead: TrustStore})
 }

@@ -31,7 +31,7 @@ var owned = []struct {
 	{"OnPartitionsLost", "the adapter fences there; set Options.Hooks.OnLost"},
 	{"TransactionalID", "the adapter's producer is not transactional"},
 	{"ManualFlushing", "dead letters would never be sent; remove it"},
-	{"ConsumeResetOffset", "set Options.Recovery.BelowLog and AboveLog"},
+	{"ConsumeResetOffset", "set Options.Recovery for ErrBelowLog and ErrAboveLog"},
 	{"ConsumeStartOffset", "set Route.Start"}, // kgo.ConsumeResetOffset sets it, too
 	{"ServerSideBalancer", "set Options.Membership.ServerSideAssignment"},
 	{"Balancers", "it has an effect only with Options.Membership.ServerSideAssignment; the classic protocol is cooperative-sticky"},

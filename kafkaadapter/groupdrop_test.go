@@ -102,7 +102,7 @@ func TestAGroupThatIsGoneIsDropped(t *testing.T) {
 		}
 		m.cancel()
 		kafkatest.Receive(t, m.done)
-		m = r.start(t, r.work(2, nil), func(o *Options) { o.Recovery.EmptyStore = StartOver })
+		m = r.start(t, r.work(2, nil), func(o *Options) { o.Recovery = Recovery{ErrEmptyStore: StartOver} })
 		r.send(t, 0, "c")
 		r.untilStored(t, 0, 3)
 		m.stop(t)

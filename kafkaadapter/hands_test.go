@@ -394,14 +394,19 @@ func TestOptionsAreCopied(t *testing.T) {
 	o.Routes[0].Identify.IDHeaders = []string{"message_id"}
 	letters := &deadletter.Options{}
 	o.Routes[0].DeadLetters = letters
+	o.Recovery = Recovery{ErrBelowLog: StartOver}
 	c, err := New(r.eng, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.Routes[0].Topics[0], o.Routes[0].Identify.IDHeaders[0] = "wrecked", "wrecked"
 	letters.Topic = func(string) string { return "wrecked" }
+	delete(o.Recovery, ErrBelowLog)
 	route := c.shared.opt.route(r.topic)
 	if route == nil || route.Identify.IDHeaders[0] != "message_id" || route.DeadLetters.TopicOf("t") != "t-dlt" {
 		t.Errorf("the route is %+v", route)
+	}
+	if c.shared.opt.Recovery[ErrBelowLog] != StartOver {
+		t.Error("the recovery policies are the caller's")
 	}
 }

@@ -65,7 +65,7 @@ func (f *finder) lookUp() state {
 // readsAnotherTopic reports whether the client must forget the topic before the partition can be
 // read. For a topic that was created again, the client keeps using the id of the old one.
 func (f *finder) readsAnotherTopic(v *view) bool {
-	follow := f.recovery().Recreated != Stop
+	follow := f.recovery()[ErrRecreated] != Stop
 	return errors.Is(f.state.cause, kerr.UnknownTopicID) && (v.topicID == f.state.topicID || follow) ||
 		f.state.opened && v.topicID != f.state.topicID && follow
 }

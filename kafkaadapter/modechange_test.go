@@ -54,7 +54,7 @@ func TestModeChangedWhileClaimsAreNotHandled(t *testing.T) {
 		r := newRig(t, 1)
 		r.leaveMark(t, 1)
 		r.send(t, 0, "e")
-		m := r.start(t, r.work(3, nil), func(o *Options) { o.Recovery.ModeChanged = TrustStore })
+		m := r.start(t, r.work(3, nil), func(o *Options) { o.Recovery = Recovery{ErrModeChanged: TrustStore} })
 		r.untilCommitted(t, 5, false)
 		m.stop(t)
 		r.wantHandled(t, "e")

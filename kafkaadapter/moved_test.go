@@ -76,7 +76,7 @@ func recordsRemovedWhileStopped(t *testing.T, s newStore) {
 	r.send(t, 0, numbered("c", 5)...)
 	r.DeleteRecords(t, r.topic, 0, 13)
 	r.checkStops(t, ErrBelowLog)
-	r.checkWayOn(t, Recovery{BelowLog: StartOver}, "c3", "c4")
+	r.checkWayOn(t, Recovery{ErrBelowLog: StartOver}, "c3", "c4")
 }
 
 // Kafka gets the new offset at once, and not only with the next record.
@@ -85,7 +85,7 @@ func TestKafkaGetsTheOffsetOfAPolicyInAnEmptyLog(t *testing.T) {
 	r.send(t, 0, numbered("c", 5)...)
 	end := r.Log(t, r.topic, 0).End
 	r.DeleteRecords(t, r.topic, 0, end)
-	m := r.start(t, r.work(1, nil), func(o *Options) { o.Recovery.BelowLog = StartOver })
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.Recovery = Recovery{ErrBelowLog: StartOver} })
 	untilReady(t, m)
 	if at, _ := r.commitOf(t, 0); at != end {
 		t.Errorf("Kafka's commit is %d, want %d", at, end)
@@ -109,7 +109,7 @@ func retentionRemovesWhatWasNotRead(t *testing.T, s newStore) {
 		t.Errorf("stopped: %v", e)
 	}
 	m.stop(t)
-	r.checkWayOn(t, Recovery{BelowLog: StartOver}, "c")
+	r.checkWayOn(t, Recovery{ErrBelowLog: StartOver}, "c")
 }
 
 // Fetching is paused meanwhile, so that the client does not have the removed records. A fetch in
@@ -121,7 +121,7 @@ func recordsRemovedWhileRunning(t *testing.T, s newStore) {
 		t.Run(name, func(t *testing.T) {
 			r := newRigOn(t, s, 1)
 			r.send(t, 0, "a")
-			m := r.start(t, r.work(1, nil), func(o *Options) { o.Recovery.BelowLog = way })
+			m := r.start(t, r.work(1, nil), func(o *Options) { o.Recovery = Recovery{ErrBelowLog: way} })
 			r.untilStored(t, 0, 1)
 			for round := range 20 {
 				ids := numbered(fmt.Sprintf("b%d-", round), 9)
@@ -175,7 +175,7 @@ func storeAheadOfTheLog(t *testing.T, s newStore) {
 	}
 	r.checkStops(t, ErrAboveLog)
 	r.send(t, 0, "c")
-	r.checkWayOn(t, Recovery{AboveLog: TrustKafka}, "c")
+	r.checkWayOn(t, Recovery{ErrAboveLog: TrustKafka}, "c")
 }
 
 func TestTopicRecreatedWhileStopped(t *testing.T) { onEachStore(t, topicRecreatedWhileStopped) }
@@ -191,7 +191,7 @@ func topicRecreatedWhileStopped(t *testing.T, s newStore) {
 		}
 	}
 	m.stop(t)
-	r.checkWayOn(t, Recovery{Recreated: StartOver}, "c0")
+	r.checkWayOn(t, Recovery{ErrRecreated: StartOver}, "c0")
 }
 
 func TestTopicRecreatedWhileRunning(t *testing.T) { onEachStore(t, topicRecreatedWhileRunning) }
@@ -202,7 +202,7 @@ func topicRecreatedWhileRunning(t *testing.T, s newStore) {
 			t.Parallel() // the client notices it only after a while
 			r := newRigOn(t, s, 1)
 			r.send(t, 0, numbered("a", 3)...)
-			m := r.start(t, r.work(1, nil), func(o *Options) { o.Recovery.Recreated = way })
+			m := r.start(t, r.work(1, nil), func(o *Options) { o.Recovery = Recovery{ErrRecreated: way} })
 			r.untilStored(t, 0, 3)
 			r.RecreateTopic(t, r.topic, 1, nil)
 			r.send(t, 0, "c0")
@@ -254,7 +254,7 @@ func TestTopicThatWasGoneIsCreatedAgain(t *testing.T) {
 			r := newRig(t, 2)
 			r.send(t, 0, "a")
 			r.send(t, 1, "b")
-			m := r.start(t, r.work(1, nil), func(o *Options) { o.Recovery.Recreated = StartOver }, change)
+			m := r.start(t, r.work(1, nil), func(o *Options) { o.Recovery = Recovery{ErrRecreated: StartOver} }, change)
 			r.untilStored(t, 0, 1)
 			r.untilStored(t, 1, 1)
 			r.DeleteTopic(t, r.topic)
@@ -295,7 +295,7 @@ func foreignStore(t *testing.T, s newStore) {
 				}
 			}
 			m.stop(t)
-			r.checkWayOn(t, Recovery{ForeignStore: tt.way}, tt.want...)
+			r.checkWayOn(t, Recovery{ErrForeignStore: tt.way}, tt.want...)
 		})
 	}
 }
@@ -314,7 +314,7 @@ func emptyStoreWithACommittedGroup(t *testing.T, s newStore) {
 	if o, _ := r.Committed(t, r.group, r.topic, 0); o.At != 3 || o.Metadata != "kgo-1" {
 		t.Errorf("a stopped partition's commit was changed: %+v", o)
 	}
-	r.checkWayOn(t, Recovery{EmptyStore: TrustKafka}, "a3", "a4")
+	r.checkWayOn(t, Recovery{ErrEmptyStore: TrustKafka}, "a3", "a4")
 }
 
 func TestRestoredStoreIsBehindKafka(t *testing.T) { onEachStore(t, restoredStoreIsBehindKafka) }
@@ -333,7 +333,7 @@ func restoredStoreIsBehindKafka(t *testing.T, s newStore) {
 		t.Errorf("stopped: %v", e)
 	}
 	m.stop(t)
-	r.checkWayOn(t, Recovery{KafkaAhead: TrustStore}, "b", "c")
+	r.checkWayOn(t, Recovery{ErrKafkaAhead: TrustStore}, "b", "c")
 }
 
 func TestOffsetResetByAnAdministrator(t *testing.T) { onEachStore(t, offsetResetByAnAdministrator) }
@@ -342,9 +342,9 @@ func offsetResetByAnAdministrator(t *testing.T, s newStore) {
 	r := consumed(t, s)
 	r.Commit(t, r.group, r.offset(0, 4, ""))
 	r.checkStops(t, ErrOffsetReset)
-	r.checkWayOn(t, Recovery{OffsetReset: TrustKafka}) // the records from 4 on are duplicates
+	r.checkWayOn(t, Recovery{ErrOffsetReset: TrustKafka}) // the records from 4 on are duplicates
 	r.Commit(t, r.group, r.offset(0, 4, ""))
-	r.checkWayOn(t, Recovery{OffsetReset: TrustStore})
+	r.checkWayOn(t, Recovery{ErrOffsetReset: TrustStore})
 }
 
 func TestPartitionWithoutAnyOffsetMayBeginAtItsEnd(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -55,8 +56,8 @@ type Options struct {
 	Batching Batching
 	// Timeouts bound the end of assignments and of Run, and the pauses of a partition.
 	Timeouts Timeouts
-	// Recovery chooses a policy for each kind of disagreement between the store and Kafka. With the
-	// zero value, the partition stops.
+	// Recovery chooses policies for kinds of disagreement between the store and Kafka. nil: the
+	// partition stops at each of them.
 	Recovery Recovery
 	// ReopenStore lets the consumer continue without claims when its store fails. Without it, Run ends
 	// with the error. Events may then be handled more than once, and are counted
@@ -187,7 +188,7 @@ func defaulted[T comparable](field *T, value T) {
 }
 
 func (o *Options) complete() {
-	o.Routes = slices.Clone(o.Routes)
+	o.Routes, o.Recovery = slices.Clone(o.Routes), maps.Clone(o.Recovery)
 	for i := range o.Routes {
 		o.Routes[i] = o.Routes[i].clone()
 		defaulted(&o.Routes[i].Scope, o.Group)

@@ -114,7 +114,7 @@ func TestOptionsThatCannotWorkAreRejected(t *testing.T) {
 		"Undecodable has no such policy":    func(o *Options) { o.Routes[0].Undecodable = Process },
 		"Undecodable is DeadLetter":         func(o *Options) { o.Routes[0].Undecodable = DeadLetter },
 		"Options.Routes[0].Start has no":    func(o *Options) { o.Routes[0].Start = Latest + 1 },
-		"Recovery.BelowLog":                 func(o *Options) { o.Recovery.BelowLog = TrustStore },
+		"Recovery[ErrBelowLog]":             func(o *Options) { o.Recovery = Recovery{ErrBelowLog: TrustStore} },
 		"Options.Client is empty":           func(o *Options) { o.Client = nil },
 		"Options.Client: ":                  client(kgo.RequiredAcks(kgo.LeaderAck())),
 		"kgo.ConsumerGroup: set":            client(kgo.ConsumerGroup("x")),

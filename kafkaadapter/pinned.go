@@ -30,7 +30,7 @@ type Pinned struct {
 // Partitions would move between stores that do not have each other's claims.
 var ErrPinnedChanged = errors.New("hapax: Membership.Pinned has changed for this store, and partitions would move to stores without their claims: " +
 	"restore the earlier values; or, to change the number of consumers, wait until the lag is 0, stop all of them, and start each with a new store " +
-	"and Recovery.ForeignStore = TrustKafka: copies of earlier events are then handled again")
+	"and Recovery[ErrForeignStore] = TrustKafka: copies of earlier events are then handled again")
 
 func (m *Membership) isPinned() bool { return m.Pinned.Count != 0 }
 

@@ -202,7 +202,7 @@ func TestPinnedConsumerEndsIfItsStoreIsUnreadable(t *testing.T) {
 func TestPinnedTopicThatIsCreatedAgainIsReadFromItsStart(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a", "b")
-	m := r.start(t, r.work(2, nil), pinned(0, 1), func(o *Options) { o.Recovery.Recreated = StartOver })
+	m := r.start(t, r.work(2, nil), pinned(0, 1), func(o *Options) { o.Recovery = Recovery{ErrRecreated: StartOver} })
 	r.untilStored(t, 0, 2)
 	r.RecreateTopic(t, r.topic, 1, nil)
 	r.send(t, 0, "c")
@@ -265,7 +265,7 @@ func TestPinnedTopicsThatAreCreatedAgainAtTheSameTime(t *testing.T) {
 	send := func(topic, id string) {
 		r.Produce(t, &kgo.Record{Topic: topic, Headers: []kgo.RecordHeader{{Key: "message_id", Value: []byte(id)}}})
 	}
-	m := r.start(t, r.work(2, nil), pinned(0, 1), func(o *Options) { o.Recovery.Recreated, o.Routes[0].Topics = StartOver, topics })
+	m := r.start(t, r.work(2, nil), pinned(0, 1), func(o *Options) { o.Recovery, o.Routes[0].Topics = Recovery{ErrRecreated: StartOver}, topics })
 	for _, before := range []string{"first in ", "second in "} {
 		for _, topic := range topics {
 			send(topic, before+topic)

@@ -42,7 +42,7 @@ var errRanOpen = errors.New("hapax: the partition was read without the store")
 // beginOpen decides where a partition is read without its store. The view has the state of the
 // store if this assignment knows it. A commit of another consumer is a matter of policy, as with an
 // empty store.
-func (v *view) beginOpen(p *Recovery) (beginning, error) {
+func (v *view) beginOpen(p Recovery) (beginning, error) {
 	_, ours := parseMetadata(v.metadata())
 	if kind := v.disagreement(); v.store == nil && (errors.Is(kind, ErrEmptyStore) && ours || errors.Is(kind, errRanOpen)) {
 		return v.inLog(beginning{offset: v.committed.offset, epoch: -1}, p)
@@ -51,7 +51,7 @@ func (v *view) beginOpen(p *Recovery) (beginning, error) {
 }
 
 // begin returns where a partition is read, or the reason why it is not.
-func (v *view) begin(p *Recovery, atEnd bool) (beginning, error) {
+func (v *view) begin(p Recovery, atEnd bool) (beginning, error) {
 	kind := v.disagreement()
 	if kind == nil {
 		return v.inLog(v.agreed(atEnd), p)
@@ -59,7 +59,7 @@ func (v *view) begin(p *Recovery, atEnd bool) (beginning, error) {
 	if errors.Is(kind, errRanOpen) {
 		return v.inLog(beginning{offset: v.committed.offset, epoch: -1, way: TrustKafka, kind: kind}, p)
 	}
-	b := beginning{kind: kind, way: disagreementOf(kind).way(p), epoch: -1}
+	b := beginning{kind: kind, way: p[kind], epoch: -1}
 	switch b.way {
 	case TrustStore:
 		if v.store == nil {
@@ -93,7 +93,7 @@ func (v *view) agreed(atEnd bool) beginning {
 }
 
 // inLog checks that an offset can be read, and applies the policy if it cannot.
-func (v *view) inLog(b beginning, p *Recovery) (beginning, error) {
+func (v *view) inLog(b beginning, p Recovery) (beginning, error) {
 	var kind error
 	switch {
 	case b.offset < v.start:
@@ -105,7 +105,7 @@ func (v *view) inLog(b beginning, p *Recovery) (beginning, error) {
 	default:
 		return b, nil
 	}
-	switch way := disagreementOf(kind).way(p); {
+	switch way := p[kind]; {
 	case way == TrustStore: // of ErrLogDiverged; the epoch of the replaced records is forgotten
 		return beginning{offset: b.offset, epoch: -1, way: way, kind: kind}, nil
 	case way == StartOver:

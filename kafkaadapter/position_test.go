@@ -65,52 +65,52 @@ func TestWhereAPartitionBegins(t *testing.T) {
 		{"the epoch ends at the offset", epochUntil(look(at(50), nil), 50), Recovery{}, nil, 50},
 
 		{"below the log", below, Recovery{}, ErrBelowLog, refused},
-		{"below the log, start over", below, Recovery{BelowLog: StartOver}, ErrBelowLog, 10},
+		{"below the log, start over", below, Recovery{ErrBelowLog: StartOver}, ErrBelowLog, 10},
 		{"above the log", above, Recovery{}, ErrAboveLog, refused},
-		{"above the log, start over", above, Recovery{AboveLog: StartOver}, ErrAboveLog, 10},
-		{"above the log, trust Kafka", above, Recovery{AboveLog: TrustKafka}, ErrAboveLog, 50},
-		{"above the log, trust Kafka, which has nothing", look(at(101), nil), Recovery{AboveLog: TrustKafka}, ErrAboveLog, refused},
-		{"above the log, trust Kafka, which is above too", look(at(102), mine(101)), Recovery{AboveLog: TrustKafka}, ErrAboveLog, refused},
-		{"above the log, trust Kafka, which is below", look(at(102), mine(9)), Recovery{AboveLog: TrustKafka}, ErrAboveLog, refused},
+		{"above the log, start over", above, Recovery{ErrAboveLog: StartOver}, ErrAboveLog, 10},
+		{"above the log, trust Kafka", above, Recovery{ErrAboveLog: TrustKafka}, ErrAboveLog, 50},
+		{"above the log, trust Kafka, which has nothing", look(at(101), nil), Recovery{ErrAboveLog: TrustKafka}, ErrAboveLog, refused},
+		{"above the log, trust Kafka, which is above too", look(at(102), mine(101)), Recovery{ErrAboveLog: TrustKafka}, ErrAboveLog, refused},
+		{"above the log, trust Kafka, which is below", look(at(102), mine(9)), Recovery{ErrAboveLog: TrustKafka}, ErrAboveLog, refused},
 
 		{"recreated", recreated, Recovery{}, ErrRecreated, refused},
-		{"recreated, start over", recreated, Recovery{Recreated: StartOver}, ErrRecreated, 10},
-		{"recreated, trust Kafka", inTopic(look(at(50), mine(20)), other), Recovery{Recreated: TrustKafka}, ErrRecreated, 20},
-		{"recreated, trust Kafka, which has nothing", recreated, Recovery{Recreated: TrustKafka}, ErrRecreated, refused},
+		{"recreated, start over", recreated, Recovery{ErrRecreated: StartOver}, ErrRecreated, 10},
+		{"recreated, trust Kafka", inTopic(look(at(50), mine(20)), other), Recovery{ErrRecreated: TrustKafka}, ErrRecreated, 20},
+		{"recreated, trust Kafka, which has nothing", recreated, Recovery{ErrRecreated: TrustKafka}, ErrRecreated, refused},
 
 		{"foreign store", foreignView, Recovery{}, ErrForeignStore, refused},
 		{"foreign store at the same offset", look(at(50), &commit{50, 2, foreign}), Recovery{}, ErrForeignStore, refused},
 		{"older incarnation", look(at(50), &commit{50, 2, olderRun}), Recovery{}, ErrForeignStore, refused},
 		{"later incarnation", look(at(50), &commit{50, 2, laterRun}), Recovery{}, ErrForeignStore, refused},
-		{"foreign store, this one is empty", look(nil, &commit{50, 2, foreign}), Recovery{EmptyStore: StartOver}, ErrForeignStore, refused},
-		{"foreign store, trust the store", foreignView, Recovery{ForeignStore: TrustStore}, ErrForeignStore, 50},
-		{"foreign store, trust Kafka", foreignView, Recovery{ForeignStore: TrustKafka}, ErrForeignStore, 60},
-		{"foreign store, start over", foreignView, Recovery{ForeignStore: StartOver}, ErrForeignStore, 10},
-		{"foreign store, trust the store, which is empty", look(nil, &commit{50, 2, foreign}), Recovery{ForeignStore: TrustStore}, ErrForeignStore, refused},
+		{"foreign store, this one is empty", look(nil, &commit{50, 2, foreign}), Recovery{ErrEmptyStore: StartOver}, ErrForeignStore, refused},
+		{"foreign store, trust the store", foreignView, Recovery{ErrForeignStore: TrustStore}, ErrForeignStore, 50},
+		{"foreign store, trust Kafka", foreignView, Recovery{ErrForeignStore: TrustKafka}, ErrForeignStore, 60},
+		{"foreign store, start over", foreignView, Recovery{ErrForeignStore: StartOver}, ErrForeignStore, 10},
+		{"foreign store, trust the store, which is empty", look(nil, &commit{50, 2, foreign}), Recovery{ErrForeignStore: TrustStore}, ErrForeignStore, refused},
 
 		{"empty store", empty, Recovery{}, ErrEmptyStore, refused},
 		{"empty store that committed itself", look(nil, mine(40)), Recovery{}, ErrEmptyStore, refused},
-		{"empty store, trust Kafka", empty, Recovery{EmptyStore: TrustKafka}, ErrEmptyStore, 40},
-		{"empty store, start over", empty, Recovery{EmptyStore: StartOver}, ErrEmptyStore, 10},
-		{"empty store, trust Kafka, which is below the log", look(nil, theirs(5)), Recovery{EmptyStore: TrustKafka}, ErrBelowLog, refused},
+		{"empty store, trust Kafka", empty, Recovery{ErrEmptyStore: TrustKafka}, ErrEmptyStore, 40},
+		{"empty store, start over", empty, Recovery{ErrEmptyStore: StartOver}, ErrEmptyStore, 10},
+		{"empty store, trust Kafka, which is below the log", look(nil, theirs(5)), Recovery{ErrEmptyStore: TrustKafka}, ErrBelowLog, refused},
 		{"empty store, trust Kafka, which is below the log, start over", look(nil, theirs(5)),
-			Recovery{EmptyStore: TrustKafka, BelowLog: StartOver}, ErrBelowLog, 10},
+			Recovery{ErrEmptyStore: TrustKafka, ErrBelowLog: StartOver}, ErrBelowLog, 10},
 
 		{"Kafka ahead", ahead, Recovery{}, ErrKafkaAhead, refused},
-		{"Kafka ahead, trust the store", ahead, Recovery{KafkaAhead: TrustStore}, ErrKafkaAhead, 50},
-		{"Kafka ahead, trust Kafka", ahead, Recovery{KafkaAhead: TrustKafka}, ErrKafkaAhead, 60},
+		{"Kafka ahead, trust the store", ahead, Recovery{ErrKafkaAhead: TrustStore}, ErrKafkaAhead, 50},
+		{"Kafka ahead, trust Kafka", ahead, Recovery{ErrKafkaAhead: TrustKafka}, ErrKafkaAhead, 60},
 		{"moved back", moved, Recovery{}, ErrOffsetReset, refused},
 		{"moved ahead", look(at(50), theirs(60)), Recovery{}, ErrOffsetReset, refused},
-		{"moved, trust the store", moved, Recovery{OffsetReset: TrustStore}, ErrOffsetReset, 50},
-		{"moved, trust Kafka", moved, Recovery{OffsetReset: TrustKafka}, ErrOffsetReset, 40},
-		{"moved, trust Kafka, which is above the log", look(at(50), theirs(101)), Recovery{OffsetReset: TrustKafka}, ErrAboveLog, refused},
+		{"moved, trust the store", moved, Recovery{ErrOffsetReset: TrustStore}, ErrOffsetReset, 50},
+		{"moved, trust Kafka", moved, Recovery{ErrOffsetReset: TrustKafka}, ErrOffsetReset, 40},
+		{"moved, trust Kafka, which is above the log", look(at(50), theirs(101)), Recovery{ErrOffsetReset: TrustKafka}, ErrAboveLog, refused},
 
 		{"diverged", diverged, Recovery{}, ErrLogDiverged, refused},
-		{"diverged, trust the store", diverged, Recovery{LogDiverged: TrustStore}, ErrLogDiverged, 50},
-		{"diverged, start over", diverged, Recovery{LogDiverged: StartOver}, ErrLogDiverged, 10},
+		{"diverged, trust the store", diverged, Recovery{ErrLogDiverged: TrustStore}, ErrLogDiverged, 50},
+		{"diverged, start over", diverged, Recovery{ErrLogDiverged: StartOver}, ErrLogDiverged, 10},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b, err := tt.v.begin(&tt.p, false)
+			b, err := tt.v.begin(tt.p, false)
 			if tt.want != refused {
 				if err != nil || b.offset != tt.want {
 					t.Errorf("begins at %d, %v; want %d", b.offset, err, tt.want)
@@ -124,7 +124,7 @@ func TestWhereAPartitionBegins(t *testing.T) {
 			if !errors.As(err, &e) || !errors.Is(err, tt.kind) {
 				t.Fatalf("begins at %d, %v; want %v", b.offset, err, tt.kind)
 			}
-			if field := disagreementOf(tt.kind).field; !strings.Contains(err.Error(), "Options.Recovery") || !strings.Contains(err.Error(), ": "+field+" = ") {
+			if field := disagreementOf(tt.kind).name; !strings.Contains(err.Error(), "Options.Recovery") || !strings.Contains(err.Error(), "Recovery[Err"+field+"] = ") {
 				t.Errorf("the error does not name the policies: %v", err)
 			}
 		})
@@ -133,18 +133,18 @@ func TestWhereAPartitionBegins(t *testing.T) {
 
 func TestUnknownPartitionMayBeginAtTheEnd(t *testing.T) {
 	v := look(nil, nil)
-	if b, err := v.begin(&Recovery{}, true); err != nil || b.offset != 100 {
+	if b, err := v.begin(nil, true); err != nil || b.offset != 100 {
 		t.Errorf("begins at %d, %v", b.offset, err)
 	}
 	v = look(at(50), nil)
-	if b, err := v.begin(&Recovery{}, true); err != nil || b.offset != 50 {
+	if b, err := v.begin(nil, true); err != nil || b.offset != 50 {
 		t.Errorf("with a stored offset, it begins at %d, %v", b.offset, err)
 	}
 }
 
 func TestPositionErrorHasTheStateOfBothSides(t *testing.T) {
 	v := look(at(50), &commit{60, 2, foreign})
-	_, err := v.begin(&Recovery{}, false)
+	_, err := v.begin(nil, false)
 	var e *PositionError
 	if !errors.As(err, &e) {
 		t.Fatal(err)
@@ -160,35 +160,30 @@ func TestPositionErrorHasTheStateOfBothSides(t *testing.T) {
 
 // The policies in the comments of Recovery, and no others.
 func TestEachDisagreementHasItsPolicies(t *testing.T) {
-	set := map[error]func(*Recovery, RecoveryPolicy){
-		ErrBelowLog:     func(p *Recovery, w RecoveryPolicy) { p.BelowLog = w },
-		ErrAboveLog:     func(p *Recovery, w RecoveryPolicy) { p.AboveLog = w },
-		ErrRecreated:    func(p *Recovery, w RecoveryPolicy) { p.Recreated = w },
-		ErrForeignStore: func(p *Recovery, w RecoveryPolicy) { p.ForeignStore = w },
-		ErrEmptyStore:   func(p *Recovery, w RecoveryPolicy) { p.EmptyStore = w },
-		ErrKafkaAhead:   func(p *Recovery, w RecoveryPolicy) { p.KafkaAhead = w },
-		ErrOffsetReset:  func(p *Recovery, w RecoveryPolicy) { p.OffsetReset = w },
-		ErrLogDiverged:  func(p *Recovery, w RecoveryPolicy) { p.LogDiverged = w },
-		ErrModeChanged:  func(p *Recovery, w RecoveryPolicy) { p.ModeChanged = w },
-
-		ErrPartitionsChanged: func(p *Recovery, w RecoveryPolicy) { p.PartitionsChanged = w },
-	}
 	allowed := map[error]string{
 		ErrBelowLog: "stop start_over", ErrAboveLog: "stop start_over trust_kafka", ErrRecreated: "stop start_over trust_kafka",
 		ErrForeignStore: "stop trust_store trust_kafka start_over", ErrEmptyStore: "stop trust_kafka start_over",
 		ErrKafkaAhead: "stop trust_store trust_kafka", ErrOffsetReset: "stop trust_store trust_kafka", ErrLogDiverged: "stop trust_store start_over",
 		ErrModeChanged: "stop trust_store", ErrPartitionsChanged: "stop trust_store",
 	}
-	for kind, set := range set {
+	for kind, allowed := range allowed {
 		for w := Stop; w <= StartOver+1; w++ {
-			var p Recovery
-			set(&p, w)
-			err := p.check()
-			want := strings.Contains(" "+allowed[kind]+" ", " "+w.String()+" ")
+			err := Recovery{kind: w}.check()
+			want := strings.Contains(" "+allowed+" ", " "+w.String()+" ")
 			if (err == nil) != want || err != nil && !errors.Is(err, ErrOption) {
-				t.Errorf("%v = %v: %v", disagreementOf(kind).field, w, err)
+				t.Errorf("%v = %v: %v", disagreementOf(kind).name, w, err)
 			}
 		}
+	}
+}
+
+func TestRecoveryTrustsTheStoreWhereThatIsPossible(t *testing.T) {
+	r := TrustStoreAlways()
+	if err := r.check(); err != nil || len(r) != 6 || r[ErrKafkaAhead] != TrustStore || r[ErrBelowLog] != Stop {
+		t.Errorf("%v, %v", r, err)
+	}
+	if err := (Recovery{ErrFenced: StartOver}).check(); !errors.Is(err, ErrOption) {
+		t.Errorf("a policy for an error that is no disagreement: %v", err)
 	}
 }
 

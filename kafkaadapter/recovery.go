@@ -34,44 +34,56 @@ func (w RecoveryPolicy) String() string {
 	return "RecoveryPolicy(" + strconv.Itoa(int(w)) + ")"
 }
 
-// Recovery chooses the policy for each kind of disagreement. With the zero value, each of them
-// stops the partition. No policy removes claims: a claimed event is still a duplicate.
-type Recovery struct {
-	BelowLog     RecoveryPolicy // ErrBelowLog: Stop, StartOver
-	AboveLog     RecoveryPolicy // ErrAboveLog: Stop, StartOver, TrustKafka
-	Recreated    RecoveryPolicy // ErrRecreated: Stop, StartOver, TrustKafka
-	ForeignStore RecoveryPolicy // ErrForeignStore: Stop, TrustStore, TrustKafka, StartOver
-	EmptyStore   RecoveryPolicy // ErrEmptyStore: Stop, TrustKafka, StartOver
-	KafkaAhead   RecoveryPolicy // ErrKafkaAhead: Stop, TrustStore, TrustKafka
-	OffsetReset  RecoveryPolicy // ErrOffsetReset: Stop, TrustStore, TrustKafka
-	LogDiverged  RecoveryPolicy // ErrLogDiverged: Stop, TrustStore, StartOver
-	ModeChanged  RecoveryPolicy // ErrModeChanged: Stop, TrustStore
+// Recovery chooses the policy for kinds of disagreement, by their errors:
+//
+//	kafkaadapter.Recovery{kafkaadapter.ErrBelowLog: kafkaadapter.StartOver}
+//
+// A kind without a policy stops the partition, so that nil stops it at each of them. No policy removes
+// claims: a claimed event is still a duplicate. The policies that a kind can have:
+//
+//	ErrBelowLog           StartOver
+//	ErrAboveLog           StartOver, TrustKafka
+//	ErrRecreated          StartOver, TrustKafka
+//	ErrForeignStore       TrustStore, TrustKafka, StartOver
+//	ErrEmptyStore         TrustKafka, StartOver
+//	ErrKafkaAhead         TrustStore, TrustKafka
+//	ErrOffsetReset        TrustStore, TrustKafka
+//	ErrLogDiverged        TrustStore, StartOver
+//	ErrModeChanged        TrustStore
+//	ErrPartitionsChanged  TrustStore
+type Recovery map[error]RecoveryPolicy
 
-	PartitionsChanged RecoveryPolicy // ErrPartitionsChanged: Stop, TrustStore
+// TrustStoreAlways returns TrustStore for each kind that can have it: a new map, to which policies for
+// other kinds can be added. A partition whose store has another offset than Kafka is then read from
+// the store's, which repeats no work and loses none if the store is the one that the group has used.
+func TrustStoreAlways() Recovery {
+	r := make(Recovery)
+	for _, d := range disagreements {
+		if slices.Contains(d.ways, TrustStore) {
+			r[d.kind] = TrustStore
+		}
+	}
+	return r
 }
 
-// A disagreement is one row of Recovery: its error, its field, and the policies that apply.
+// A disagreement has the policies that apply to a kind.
 type disagreement struct {
-	kind   error
-	field  string
-	policy func(p *Recovery) *RecoveryPolicy
-	ways   []RecoveryPolicy
+	kind error
+	name string
+	ways []RecoveryPolicy
 }
-
-// way is the chosen policy.
-func (d disagreement) way(p *Recovery) RecoveryPolicy { return *d.policy(p) }
 
 var disagreements = []disagreement{
-	{ErrBelowLog, "BelowLog", func(p *Recovery) *RecoveryPolicy { return &p.BelowLog }, []RecoveryPolicy{StartOver}},
-	{ErrAboveLog, "AboveLog", func(p *Recovery) *RecoveryPolicy { return &p.AboveLog }, []RecoveryPolicy{StartOver, TrustKafka}},
-	{ErrRecreated, "Recreated", func(p *Recovery) *RecoveryPolicy { return &p.Recreated }, []RecoveryPolicy{StartOver, TrustKafka}},
-	{ErrForeignStore, "ForeignStore", func(p *Recovery) *RecoveryPolicy { return &p.ForeignStore }, []RecoveryPolicy{TrustStore, TrustKafka, StartOver}},
-	{ErrEmptyStore, "EmptyStore", func(p *Recovery) *RecoveryPolicy { return &p.EmptyStore }, []RecoveryPolicy{TrustKafka, StartOver}},
-	{ErrKafkaAhead, "KafkaAhead", func(p *Recovery) *RecoveryPolicy { return &p.KafkaAhead }, []RecoveryPolicy{TrustStore, TrustKafka}},
-	{ErrOffsetReset, "OffsetReset", func(p *Recovery) *RecoveryPolicy { return &p.OffsetReset }, []RecoveryPolicy{TrustStore, TrustKafka}},
-	{ErrLogDiverged, "LogDiverged", func(p *Recovery) *RecoveryPolicy { return &p.LogDiverged }, []RecoveryPolicy{TrustStore, StartOver}},
-	{ErrModeChanged, "ModeChanged", func(p *Recovery) *RecoveryPolicy { return &p.ModeChanged }, []RecoveryPolicy{TrustStore}},
-	{ErrPartitionsChanged, "PartitionsChanged", func(p *Recovery) *RecoveryPolicy { return &p.PartitionsChanged }, []RecoveryPolicy{TrustStore}},
+	{ErrBelowLog, "BelowLog", []RecoveryPolicy{StartOver}},
+	{ErrAboveLog, "AboveLog", []RecoveryPolicy{StartOver, TrustKafka}},
+	{ErrRecreated, "Recreated", []RecoveryPolicy{StartOver, TrustKafka}},
+	{ErrForeignStore, "ForeignStore", []RecoveryPolicy{TrustStore, TrustKafka, StartOver}},
+	{ErrEmptyStore, "EmptyStore", []RecoveryPolicy{TrustKafka, StartOver}},
+	{ErrKafkaAhead, "KafkaAhead", []RecoveryPolicy{TrustStore, TrustKafka}},
+	{ErrOffsetReset, "OffsetReset", []RecoveryPolicy{TrustStore, TrustKafka}},
+	{ErrLogDiverged, "LogDiverged", []RecoveryPolicy{TrustStore, StartOver}},
+	{ErrModeChanged, "ModeChanged", []RecoveryPolicy{TrustStore}},
+	{ErrPartitionsChanged, "PartitionsChanged", []RecoveryPolicy{TrustStore}},
 }
 
 func disagreementOf(kind error) disagreement {
@@ -83,14 +95,14 @@ func disagreementOf(kind error) disagreement {
 	panic("hapax: no such disagreement: " + kind.Error())
 }
 
-// waysOf names the field of Recovery and the policies for a kind, for an error's text.
+// waysOf names the key of Recovery and the policies for a kind, for an error's text.
 func waysOf(kind error) string {
 	d := disagreementOf(kind)
 	names := make([]string, len(d.ways))
 	for i, w := range d.ways {
 		names[i] = w.String()
 	}
-	return d.field + " = " + strings.Join(names, ", ")
+	return "Recovery[Err" + d.name + "] = " + strings.Join(names, ", ")
 }
 
 // fits reports whether the policy applies to the disagreement.
@@ -98,10 +110,15 @@ func fits(kind error, policy RecoveryPolicy) bool {
 	return slices.Contains(disagreementOf(kind).ways, policy)
 }
 
-func (p *Recovery) check() error {
-	for _, d := range disagreements {
-		if way := d.way(p); way != Stop && !fits(d.kind, way) {
-			return fmt.Errorf("%w: Recovery.%s cannot be %v: use %s, or the zero value to stop the partition", ErrOption, d.field, way, waysOf(d.kind))
+func (r Recovery) check() error {
+	for kind := range r {
+		if !slices.ContainsFunc(disagreements, func(d disagreement) bool { return d.kind == kind }) {
+			return fmt.Errorf("%w: Recovery has a policy for the error %q, which is no kind of disagreement: use the errors in the documentation of Recovery", ErrOption, kind)
+		}
+	}
+	for _, d := range disagreements { // in this order
+		if way := r[d.kind]; way != Stop && !fits(d.kind, way) {
+			return fmt.Errorf("%w: Recovery[Err%s] cannot be %v: use %s, or no policy to stop the partition", ErrOption, d.name, way, waysOf(d.kind))
 		}
 	}
 	return nil

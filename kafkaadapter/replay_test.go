@@ -282,7 +282,7 @@ func TestRestoredCopyRefusesTheLettersOfTheOriginal(t *testing.T) {
 			r.replaceStore(t)
 			r.replay(t, dead, 1)
 			m = r.start(t, r.work(1, nil), func(o *Options) {
-				o.Recovery.ForeignStore = TrustStore
+				o.Recovery = Recovery{ErrForeignStore: TrustStore}
 				o.Routes[0].DeadLetters.RestoredStore = replaces
 			})
 			r.untilStored(t, 0, 2)

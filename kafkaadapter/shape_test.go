@@ -15,7 +15,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
-func acceptPartitions(o *Options) { o.Recovery.PartitionsChanged = TrustStore }
+func acceptPartitions(o *Options) { o.Recovery = Recovery{ErrPartitionsChanged: TrustStore} }
 
 func (r *rig) addPartitions(t testing.TB, n int32) {
 	t.Helper()
@@ -94,7 +94,7 @@ func TestPartitionsAddedToAPinnedTopicStopItsConsumers(t *testing.T) {
 				p.pin.wake()
 				e := p.stoppedOne(t)
 				if !errors.Is(e, ErrPartitionsChanged) || e.Reason != "position" || !strings.Contains(e.Error(), "had 2 partitions and has 3") ||
-					!strings.Contains(e.Error(), "PartitionsChanged = trust_store") {
+					!strings.Contains(e.Error(), "Recovery[ErrPartitionsChanged] = trust_store") {
 					t.Errorf("stopped: %v", e)
 				}
 			}
@@ -186,7 +186,7 @@ func TestRecreatedPinnedTopicWithMorePartitionsStops(t *testing.T) {
 	r.untilStored(t, 0, 1)
 	p.stop(t)
 	r.RecreateTopic(t, r.topic, 3, nil)
-	r.startPod(t, p, func(o *Options) { o.Recovery.Recreated = StartOver })
+	r.startPod(t, p, func(o *Options) { o.Recovery = Recovery{ErrRecreated: StartOver} })
 	if e := p.stoppedOne(t); !errors.Is(e, ErrPartitionsChanged) {
 		t.Errorf("stopped: %v", e)
 	}

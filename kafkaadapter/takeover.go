@@ -163,7 +163,7 @@ func (f *finder) checkShape(tx *engine.Tx, v *view, b beginning) (beginning, err
 		f.partition.shape.Store(&before)
 		return b, nil
 	case now.follows(before):
-	case f.recovery().PartitionsChanged != TrustStore:
+	case f.recovery()[ErrPartitionsChanged] != TrustStore:
 		return b, fmt.Errorf("%w (topic %s had %d partitions and has %d)", v.refuse(ErrPartitionsChanged), f.partition.pos.Topic, before.partitions, now.partitions)
 	case b.kind == nil:
 		b.kind, b.way = ErrPartitionsChanged, TrustStore

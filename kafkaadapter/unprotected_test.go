@@ -685,7 +685,7 @@ func TestWhereAPartitionBeginsThatWasReadWithoutItsStore(t *testing.T) {
 		{"they are not in the store", transactional(look(at(42), claimed(40, 45))), nil, 42},
 		{"they are not in the log", transactional(look(at(50), claimed(5, 10))), nil, 50},
 	} {
-		b, err := tt.v.begin(&Recovery{}, false)
+		b, err := tt.v.begin(nil, false)
 		if tt.want == refused {
 			if !errors.Is(err, tt.kind) {
 				t.Errorf("%s: %v, %v", tt.name, b, err)

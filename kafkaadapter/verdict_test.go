@@ -214,7 +214,7 @@ func TestPositionIsUsedInPlaceOfAnID(t *testing.T) {
 	m.stop(t)
 	// The records are read again, as after a reset by an administrator: their events are claimed.
 	r.Commit(t, r.group, r.offset(0, 0, "reset"))
-	m = r.start(t, r.work(1, nil), func(o *Options) { o.Recovery.OffsetReset = TrustKafka })
+	m = r.start(t, r.work(1, nil), func(o *Options) { o.Recovery = Recovery{ErrOffsetReset: TrustKafka} })
 	r.UntilCommitted(t, r.group, r.topic, 0, 2)
 	m.stop(t)
 	if n := len(r.handled()); n != 2 {

@@ -26,10 +26,9 @@ const noticeTime = time.Minute
 // intrude commits an offset while the group has no members. It returns nil if there is no offset to
 // disagree with yet.
 func (w *world) intrude() (*intrusion, kafkaadapter.Recovery, error) {
-	var recovery kafkaadapter.Recovery
 	i := &intrusion{partition: w.pick(partitions), offset: -1}
 	if w.floor[i.partition] == 0 {
-		return nil, recovery, nil
+		return nil, nil, nil
 	}
 	began := time.Now()
 	for g := w.cluster.GroupInfo(group); g != nil && len(g.Members) > 0; g = w.cluster.GroupInfo(group) {
@@ -41,18 +40,18 @@ func (w *world) intrude() (*intrusion, kafkaadapter.Recovery, error) {
 	at := kadm.Offset{Topic: topic, Partition: w.global(i.partition), At: w.ends()[i.partition] + 1, LeaderEpoch: -1}
 	switch w.pick(3) {
 	case 0:
-		i.kind, recovery.OffsetReset = kafkaadapter.ErrOffsetReset, kafkaadapter.TrustStore
+		i.kind = kafkaadapter.ErrOffsetReset
 	case 1:
-		i.kind, recovery.ForeignStore = kafkaadapter.ErrForeignStore, kafkaadapter.TrustStore
+		i.kind = kafkaadapter.ErrForeignStore
 		at.Metadata = "hapax:00112233445566778899aabbccddeeff:1"
 		at.At = w.floor[i.partition]
 	case 2:
-		i.kind, recovery.KafkaAhead = kafkaadapter.ErrKafkaAhead, kafkaadapter.TrustStore
+		i.kind = kafkaadapter.ErrKafkaAhead
 		at.Metadata = w.signature
 	}
 	offsets := make(kadm.Offsets)
 	offsets.Add(at)
-	return i, recovery, kadm.NewClient(w.out).CommitAllOffsets(context.Background(), group, offsets)
+	return i, kafkaadapter.Recovery{i.kind: kafkaadapter.TrustStore}, kadm.NewClient(w.out).CommitAllOffsets(context.Background(), group, offsets)
 }
 
 // intrudedLives runs a machine that must detect the intrusion, and then one whose policy is to
@@ -68,7 +67,7 @@ func (w *world) intrudedLives(i *intrusion, recovery kafkaadapter.Recovery, p *p
 	w.recovery = recovery
 	w.tally.clean++
 	w.live(newPower(atIdle, -1), stoppedLater) // the machine commits its own offset meanwhile
-	w.recovery = kafkaadapter.Recovery{}
+	w.recovery = nil
 }
 
 // check records the store's offset of the partition when the machine begins. The offset must not
