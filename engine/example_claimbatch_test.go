@@ -13,13 +13,13 @@ import (
 
 // One goroutine has two batches in flight: while the store writes the first, it starts the second.
 func ExampleEngine_StartClaimBatch() {
-	e, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{Clock: func() time.Time { return noon }})
+	e, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer e.Close()
 
-	ctx := context.Background()
+	ctx, now := context.Background(), time.Now()
 	handle := func(ids []string, batch *engine.ClaimBatch) {
 		results, err := batch.Wait(ctx)
 		if err != nil {
@@ -35,7 +35,7 @@ func ExampleEngine_StartClaimBatch() {
 	for _, ids := range [][]string{{"a", "b"}, {"b", "c"}, {"a", "d"}} { // as they are polled
 		events := make([]engine.Event, len(ids))
 		for i, id := range ids {
-			events[i] = event(id)
+			events[i] = engine.Event{Scope: "s", ID: []byte(id), Time: now, Origin: engine.Origin{Topic: "t"}}
 		}
 		started := e.StartClaimBatch(ctx, events)
 		if inFlight != nil {

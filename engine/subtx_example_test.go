@@ -15,15 +15,16 @@ import (
 
 // The events of one batch are handled in parallel, and joined in their order.
 func ExampleTx_SubTx() {
-	e, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{Clock: func() time.Time { return noon }})
+	e, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer e.Close()
 
 	batch := []string{"a", "b", "a", "c"}
+	now := time.Now()
 	handle := func(tx *engine.Tx, id string) error {
-		res, err := tx.TryClaim(event(id))
+		res, err := tx.TryClaim(engine.Event{Scope: "s", ID: []byte(id), Time: now, Origin: engine.Origin{Topic: "t"}})
 		if err != nil || res.Verdict != engine.Claimed {
 			return err
 		}

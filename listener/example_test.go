@@ -49,3 +49,36 @@ func ExampleWrap() {
 	// <nil>
 	// <nil>
 }
+
+// The result of a handler is kept with the claim. Each duplicate gets it without another run.
+func ExampleWrapResult() {
+	type Order struct{ ID, Item string }
+	ctx := context.Background()
+	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{}) // a service opens engine/bolt or engine/pebble
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer eng.Close()
+
+	tickets := 0
+	book := func(_ context.Context, o Order) ([]byte, error) {
+		tickets++
+		return fmt.Appendf(nil, "ticket %d for %s", tickets, o.Item), nil
+	}
+	handle, err := listener.WrapResult(eng, book, listener.Options[Order]{
+		Queue:  "orders",
+		ID:     func(o Order) string { return o.ID },
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, order := range []Order{{"1", "a concert"}, {"2", "a play"}, {"1", "a concert"}} {
+		result, err := handle(ctx, order)
+		fmt.Printf("%s %v\n", result, err)
+	}
+	// Output:
+	// ticket 1 for a concert <nil>
+	// ticket 2 for a play <nil>
+	// ticket 1 for a concert <nil>
+}
