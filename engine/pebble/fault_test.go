@@ -269,7 +269,7 @@ func stepInTests(step int64) int64 {
 	case testing.Short():
 		return step * 8
 	}
-	return step
+	return step * sparse
 }
 
 func TestAPowerCutWhileCreatingLeavesNothingInTheWay(t *testing.T) {
