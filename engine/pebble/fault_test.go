@@ -355,8 +355,9 @@ func TestAnyFailingOperationOfOpenIsAnError(t *testing.T) {
 			mustClose(t, mustOpen(t, errorfs.Wrap(c.start.CrashClone(vfs.CrashCloneCfg{}), count), "store", true))
 			failed, step := 0, stepInTests(23)
 			if c.fails.writes {
-				step = 1
+				step = sparse
 			}
+			step = min(step, max(1, count.n.Load()/20))
 			for at := int64(0); at < count.n.Load(); at += step {
 				what := fmt.Sprintf("operation %d of %d", at, count.n.Load())
 				mem := c.start.CrashClone(vfs.CrashCloneCfg{})
