@@ -1,18 +1,22 @@
 package kafkaadapter
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/feed"
+)
 
 // assignments are the partitions currently assigned to the consumer.
 type assignments struct {
-	records int   // limit of each queue
-	bytes   int64 // limit of all queues together
+	records int          // limit of each queue
+	memory  *feed.Memory // of all queues together
 
 	mu    sync.Mutex // guards parts; not held during I/O
 	parts map[topicPartition]*partition
 }
 
-func newAssignments(b Batching) *assignments {
-	return &assignments{records: max(4*b.MaxBatch, 512), bytes: b.MaxBufferedBytes / 2, parts: make(map[topicPartition]*partition)}
+func newAssignments(b Batching, memory *feed.Memory) *assignments {
+	return &assignments{records: max(4*b.MaxBatch, 512), memory: memory, parts: make(map[topicPartition]*partition)}
 }
 
 // get returns a partition, nil if it is not assigned.
@@ -104,10 +108,5 @@ func (a *assignments) resume(p *partition) {
 	a.whileAssigned(p, func() { p.c.brokers.client.ResumeFetchPartitions(p.only()) })
 }
 
-// limits returns the capacity of each queue; a partition whose queue is full is paused. The memory
-// for fetched records is divided among the partitions.
-func (a *assignments) limits() capacity {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return capacity{a.records, a.bytes / int64(max(1, len(a.parts)))}
-}
+// limits returns the capacity of each queue; a partition whose queue is full is paused.
+func (a *assignments) limits() capacity { return capacity{a.records, a.memory.Share()} }

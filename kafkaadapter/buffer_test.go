@@ -46,7 +46,7 @@ func TestBufferedRecordsAreBoundedInBytes(t *testing.T) {
 	r.checkOnce(t, numbered("a", records)...)
 }
 
-func TestMemoryIsDividedAmongPartitionsAndFetches(t *testing.T) {
+func TestMemoryIsDividedAmongFetches(t *testing.T) {
 	for budget, want := range map[int64]int32{0: 4 << 20, 1 << 20: 32 << 10, 1 << 40: maxFetchBytes} {
 		o := someOptions()
 		o.Batching.MaxBufferedBytes = budget
@@ -62,18 +62,5 @@ func TestMemoryIsDividedAmongPartitionsAndFetches(t *testing.T) {
 			t.Errorf("of %d bytes, a fetch may have %s, want %d", budget, got, want)
 		}
 		client.Close()
-	}
-	o := someOptions()
-	o.Batching.MaxBufferedBytes = 8 << 20
-	c, err := New(memEngine(t), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range int32(4) {
-		tp := topicPartition{"in", i}
-		c.parts.put(c.assign.newWorker(tp, nil, 0).state.partition)
-		if got, want := c.parts.limits().bytes, int64(4<<20)/int64(i+1); got != want {
-			t.Errorf("each of %d partitions may hold %d bytes, want %d", i+1, got, want)
-		}
 	}
 }

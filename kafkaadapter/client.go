@@ -76,7 +76,7 @@ func checkClient(opts []kgo.Opt, m *Membership) error {
 }
 
 // fetches is the number of fetches that the client has in flight or buffered, each of at most
-// maxFetchBytes. They share the client's half of Batching.MaxBufferedBytes.
+// maxFetchBytes. The poll loop asks for less while there is little memory.
 const (
 	fetches       = 16
 	maxFetchBytes = 50 << 20
@@ -92,7 +92,7 @@ func (c *Consumer) clientOptions() []kgo.Opt {
 		kgo.ProducerBatchCompression(kgo.ZstdCompression(), kgo.SnappyCompression(), kgo.NoCompression()), // of dead letters
 	}, c.shared.opt.Client...)
 	opts = append(opts,
-		kgo.WithHooks(newClient{c.shared}),
+		kgo.WithHooks(newClient{c.shared}, c.shared.memory),
 		kgo.WithDecompressor(c.shared.decompressor),
 		kgo.ProducerBatchMaxBytesFn(c.shared.batchBytes),
 		kgo.ProducerLinger(0),   // letters are produced together, and the partition waits for them

@@ -13,6 +13,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/kgohooks"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/feed"
 )
 
 // A Consumer reads topics as a member of a consumer group and calls the mode's handler for each
@@ -57,7 +58,7 @@ func New(eng *engine.Engine, options Options) (*Consumer, error) {
 		c.shared.links.set(newLink(eng, deadletter.Secrets{})) // Run reads them
 	}
 	var err error
-	if c.shared.decompressor, err = newDecompressor(options.Batching.MaxBufferedBytes); err != nil {
+	if c.shared.decompressor, err = feed.NewDecompressor(c.shared.memory); err != nil {
 		return nil, err
 	}
 	c.shared.m, err = newMetrics(&c.shared.opt, options.Telemetry.Registerer, c.gauges)
@@ -70,14 +71,14 @@ func (c *Consumer) gauges(labels prometheus.Labels) prometheus.Collector {
 
 // newConsumer makes the parts of a consumer.
 func newConsumer(options Options) *Consumer {
-	s := &shared{opt: options, links: links{failed: make(chan struct{}, 1)}, fatal: make(chan error, 1)}
-	parts := newAssignments(options.Batching)
+	s := &shared{opt: options, links: links{failed: make(chan struct{}, 1)}, memory: feed.NewMemory(options.Batching.MaxBufferedBytes), fatal: make(chan error, 1)}
+	parts := newAssignments(options.Batching, s.memory)
 	commits := &committer{s, parts, make(chan struct{}, 1)}
 	ask := requests{&openings{}, make(chan *partition, 16), commits}
 	assign := &assigner{shared: s, parts: parts, commits: commits, requests: ask, awaited: make(map[topicPartition]bool)}
 	return &Consumer{
 		shared: s, parts: parts, commits: commits, assign: assign,
-		store: &binder{shared: s, parts: parts}, pin: &pinner{assigner: assign, repin: make(chan struct{}, 1)}, poll: &poller{s, parts, ask.openings},
+		store: &binder{shared: s, parts: parts}, pin: &pinner{assigner: assign, repin: make(chan struct{}, 1)}, poll: &poller{shared: s, parts: parts, openings: ask.openings},
 	}
 }
 

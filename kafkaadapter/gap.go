@@ -93,7 +93,7 @@ func (w *worker) surveyFrom(offset int64) error {
 	o := kgo.ProcessFetchPartitionOpts{
 		Offset: offset, IsolationLevel: kgo.ReadCommitted(), KeepControlRecords: true, Topic: w.partition.pos.Topic, Partition: w.partition.pos.Partition,
 	}
-	f, next := kgo.ProcessFetchPartition(o, raw, w.partition.c.decompressor.fresh(), nil)
+	f, next := kgo.ProcessFetchPartition(o, raw, w.partition.c.decompressor.Uncounted(), nil)
 	if large := (*kgo.ErrDecompressTooLarge)(nil); errors.As(f.Err, &large) && large.Offset > offset {
 		f.Err, next = nil, large.Offset // there is nothing before it
 	}

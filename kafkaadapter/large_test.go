@@ -23,6 +23,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/feed"
 )
 
 // appendHead appends a record of a batch, apart from the zeros with which it ends: those of its value,
@@ -305,24 +306,8 @@ func liveHeap() uint64 {
 	return m.HeapAlloc
 }
 
-func TestDecompressorCountsRecords(t *testing.T) {
-	var b []byte
-	for i := range 100 {
-		b = append(b, rawRecord(i, i)...)
-	}
-	if n := countRecords(b); n != 100 {
-		t.Errorf("%d records", n)
-	}
-	if n := countRecords(b[:len(b)-1]); n != 100 {
-		t.Errorf("%d records with a torn one", n)
-	}
-	if n := countRecords(make([]byte, 50)); n != 50 {
-		t.Errorf("%d records without contents", n)
-	}
-}
-
 func TestDecompressionIsTheAdapters(t *testing.T) {
-	for _, opt := range []kgo.Opt{kgo.MaxDecompressBatchBytes(1 << 20), kgo.WithDecompressor(&decompressor{})} {
+	for _, opt := range []kgo.Opt{kgo.MaxDecompressBatchBytes(1 << 20), kgo.WithDecompressor(&feed.Decompressor{})} {
 		o := someOptions()
 		o.Client = append(o.Client, opt)
 		if _, err := New(memEngine(t), o); !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), "Decompress") {

@@ -41,11 +41,11 @@ func (o *openings) any() bool {
 }
 
 // until returns the context of a poll. It ends when a partition requests to be opened, shortly if
-// there is a request already, and in any case when the client must be woken.
-func (o *openings) until(ctx context.Context) (context.Context, context.CancelFunc) {
+// there is a request already or the poll is brief, and in any case when the client must be woken.
+func (o *openings) until(ctx context.Context, brief bool) (context.Context, context.CancelFunc) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.asked) > 0 {
+	if brief || len(o.asked) > 0 {
 		return context.WithTimeout(ctx, openAgain)
 	}
 	ctx, o.cancel = context.WithTimeout(ctx, wakeEvery)

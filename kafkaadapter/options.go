@@ -109,17 +109,16 @@ type Batching struct {
 	// handler to the start of the last. 0 = DefaultBatchTime.
 	BatchTime time.Duration
 	// MaxBufferedBytes bounds the memory of fetched records that are not handled yet, of all
-	// partitions together. One half is for records that wait for handlers, and for the copies
-	// of those in progress that dead letters and further attempts are made from; a partition that
-	// has used its share is paused. The other half is for the fetches of the client, counted in
-	// compressed form. kgo.FetchMaxBytes and kgo.MaxConcurrentFetches in Options.Client take
-	// precedence.
+	// partitions together, after decompression, with the copies of those in progress that dead letters
+	// and further attempts are made from. Brokers are asked for as much as fits, by the compression
+	// observed so far. The partitions that have records share the memory, at least a batch of the log
+	// each; one that has used its share is paused. While all of it is used, nothing is fetched.
+	// Handlers that hang keep their records: if they keep all of the memory, no other partition is
+	// read. Up to one batch of the log for each broker can exceed the bound. kgo.FetchMaxBytes and
+	// kgo.FetchMaxPartitionBytes in Options.Client lower what is fetched at a time.
 	//
-	// It also bounds what compressed batches become, so that a few kilobytes that decompress to
-	// gigabytes do not end the process: a batch of the log that needs more memory, with its records,
-	// is not decompressed (ErrLargeBatch, Route.LargeBatch), and what the client has decompressed and
-	// not handed over yet is at most the same again, with one more such batch for each broker. 0 =
-	// DefaultMaxBufferedBytes.
+	// A batch of the log that alone needs more memory, with its records, is not decompressed
+	// (ErrLargeBatch, Route.LargeBatch). 0 = DefaultMaxBufferedBytes.
 	MaxBufferedBytes int64
 }
 

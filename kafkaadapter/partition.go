@@ -62,7 +62,7 @@ func newPartition(c *shared, all *assignments, tp topicPartition, committed *com
 	p := &partition{
 		c: c, all: all, pos: pos, route: route,
 		log:       c.opt.Telemetry.Logger.With("topic", tp.topic, "partition", tp.partition),
-		queue:     queue{wake: make(chan struct{}, 1)},
+		queue:     queue{wake: make(chan struct{}, 1), memory: all.memory},
 		offsets:   offsets{kafka: committed, seen: committed},
 		hold:      hold{name: holdName(pos), lateness: route.AllowedLateness + route.Window},
 		handlers:  handlers{limit: route.HandlerTimeout, ends: make([]atomic.Int64, max(1, route.Concurrency.Handlers))},

@@ -9,6 +9,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/feed"
 )
 
 // starveAfter is how long the poll loop waits for a full queue while another partition has no
@@ -30,37 +32,45 @@ type poller struct {
 	shared   *shared
 	parts    *assignments
 	openings *openings // requests to it
+
+	most        feed.Plan // as the client was made
+	brokers     int
+	holdingBack bool // no partition is fetched, because the memory is full
 }
 
 // pollLoop hands fetched records to the partitions until ctx ends. It does no I/O of its own, and
 // lets the group rebalance between any two polls: the callbacks drain partitions. It returns an
 // error if the client has ended.
 func (l *poller) pollLoop(ctx context.Context) error {
-	defer l.shared.brokers.client.AllowRebalance()
-	woken := time.Now()
+	client := l.shared.brokers.client
+	defer client.AllowRebalance()
+	l.most.Fetch, _ = client.OptValue(kgo.FetchMaxBytes).(int32)
+	l.most.Partition, _ = client.OptValue(kgo.FetchMaxPartitionBytes).(int32)
+	var woken time.Time
 	for ctx.Err() == nil {
+		if now := time.Now(); now.Sub(woken) >= wakeEvery {
+			woken = now
+			l.brokers = min(fetches, len(client.DiscoveredBrokers()))
+			client.ResumeFetchPartitions(nil) // resumes none
+		}
 		l.waitForRoom(ctx)
-		until, cancel := l.openings.until(ctx)
-		fetches := l.shared.brokers.client.PollFetches(until)
+		until, cancel := l.openings.until(ctx, l.holdingBack)
+		fetched := client.PollFetches(until)
 		cancel()
-		l.shared.decompressor.polled()
-		if fetches.IsClientClosed() {
+		l.shared.memory.Polled()
+		if fetched.IsClientClosed() {
 			return fmt.Errorf("hapax: the Kafka client has ended: is kgo.WithContext set in Options.Client? %w", kgo.ErrClientClosed)
 		}
-		for i := range fetches {
-			for j := range fetches[i].Topics {
-				t := &fetches[i].Topics[j]
+		for i := range fetched {
+			for j := range fetched[i].Topics {
+				t := &fetched[i].Topics[j]
 				for k := range t.Partitions {
 					l.deliver(ctx, t, &t.Partitions[k])
 				}
 			}
 		}
 		l.openPending()
-		if now := time.Now(); now.Sub(woken) >= wakeEvery {
-			woken = now
-			l.shared.brokers.client.ResumeFetchPartitions(nil) // resumes none
-		}
-		l.shared.brokers.client.AllowRebalance()
+		client.AllowRebalance()
 	}
 	return nil
 }
@@ -82,7 +92,7 @@ func (l *poller) deliver(ctx context.Context, t *kgo.FetchTopic, f *kgo.FetchPar
 			p.queue.push(f.Records)
 		}
 	}
-	if f.Err != nil && !errors.Is(f.Err, errFull) {
+	if f.Err != nil && !errors.Is(f.Err, feed.ErrFull) {
 		l.fetchFailed(tp, f.Err)
 	}
 }
@@ -123,16 +133,21 @@ func (l *poller) interrupt(tp topicPartition, err error) {
 	}
 }
 
-// waitForRoom waits while a goroutine has enough records; a partition that stays full is paused.
+// waitForRoom waits while a goroutine has enough records, or while the memory is full; a partition
+// that stays full is paused. It plans the fetches that follow.
 func (l *poller) waitForRoom(ctx context.Context) {
 	began := time.Now()
 	// when no partition starved last, and when a partition that is not full last had records
 	fed, busy := began, began
 	for ctx.Err() == nil {
+		all := l.parts.all()
 		limits := l.parts.limits()
 		now := time.Now()
-		r := crowded(l.parts.all(), limits)
-		if len(r.full) == 0 {
+		r := crowded(all, limits)
+		l.plan(r.wanting)
+		late := now.Sub(began) > pauseAfter || l.openings.any()
+		full := l.isFull(all, late)
+		if len(r.full) == 0 && !full {
 			return
 		}
 		if !r.starving {
@@ -141,18 +156,54 @@ func (l *poller) waitForRoom(ctx context.Context) {
 		if !r.starving || r.busy {
 			busy = now
 		}
-		late := now.Sub(began) > pauseAfter || l.openings.any()
 		hurry := now.Sub(fed) > starveAfter || now.Sub(busy) > idleAfter
 		for _, p := range r.full {
 			if late || p.queue.isSlow() || p.isPaused() || hurry && !p.queue.room(capacity{math.MaxInt, limits.bytes}) {
 				l.pause(p, limits)
 			}
 		}
-		if hurry {
+		if hurry && !full || full && l.holdingBack && late {
 			return
+		}
+		if l.holdingBack {
+			time.Sleep(9 * time.Millisecond)
 		}
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// plan tells the client how much it may fetch, if a number of partitions want records.
+func (l *poller) plan(wanting int) {
+	p := l.shared.memory.Plan(wanting, l.brokers, l.most)
+	l.shared.brokers.client.UpdateFetchMaxBytes(p.Fetch, p.Partition)
+}
+
+// isFull reports whether the memory is full, so that the client must not be polled: it would fetch
+// the next records. If that lasts, all partitions are held back, and the client may be polled for all
+// else.
+func (l *poller) isFull(all []*partition, late bool) bool {
+	memory := l.shared.memory
+	switch {
+	case l.holdingBack && memory.HasRoom():
+		for _, p := range all {
+			l.parts.whileAssigned(p, func() {
+				if p.queue.letGo() {
+					l.shared.brokers.client.ResumeFetchPartitions(p.only())
+				}
+			})
+		}
+		l.holdingBack = false
+	case l.holdingBack, memory.IsFull() && late:
+		for _, p := range all { // also those that were assigned since
+			l.parts.whileAssigned(p, func() {
+				if p.queue.holdBack() {
+					l.shared.brokers.client.PauseFetchPartitions(p.only())
+				}
+			})
+		}
+		l.holdingBack = true
+	}
+	return l.holdingBack || memory.IsFull()
 }
 
 // A crowd is the state of the queues that the poll loop needs.
@@ -160,16 +211,21 @@ type crowd struct {
 	full     []*partition
 	starving bool // a partition has no records although the broker has some for it
 	busy     bool // a partition that is not full has records
+	wanting  int  // partitions that have records, or starve
 }
 
 func crowded(all []*partition, limits capacity) (r crowd) {
 	for _, p := range all {
+		starves := p.queue.starves(p.ends.stable.Load())
+		if starves || p.queue.holds() {
+			r.wanting++
+		}
 		if !p.queue.room(limits) {
 			r.full = append(r.full, p)
 			continue
 		}
 		if !p.isPaused() {
-			r.starving = r.starving || p.queue.starves(p.ends.stable.Load())
+			r.starving = r.starving || starves
 			r.busy = r.busy || p.queue.isBusy()
 		}
 	}

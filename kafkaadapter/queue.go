@@ -5,13 +5,16 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/feed"
 )
 
 // A queue holds the fetched records of a partition between the poll loop, which fills it, and the
 // partition's goroutine, which empties it. A closed queue drops records: the client's offset is set
 // back before it is opened again.
 type queue struct {
-	wake chan struct{} // something happened that the goroutine must look at
+	wake   chan struct{} // something happened that the goroutine must look at
+	memory *feed.Memory
 
 	mu     sync.Mutex // guards the rest
 	open   bool
@@ -19,12 +22,14 @@ type queue struct {
 	n      int
 	bytes  int64 // of the records in the queue and of those that were popped last, with their copies
 	popped int64 // of the popped ones
+	booked int64 // what the memory knows of bytes
 	// the offset after the last record that was pushed; at first, the offset at which reading
 	// begins
 	next     int64
 	fault    error // why no more records come after those in the queue
 	paused   bool
 	pausedAt time.Time
+	held     bool // paused because the memory of all partitions is full
 	slow     bool // the goroutine took longer than pauseAfter to empty a full queue
 }
 
@@ -35,13 +40,9 @@ type queue struct {
 // empty its queue is paused at once the next time.
 const pauseAfter = time.Second
 
-// recordMemory estimates the memory of a fetched record without its contents: the struct, and its
-// share of slices.
-const recordMemory = 256
-
 // recordBytes estimates the memory of a fetched record.
 func recordBytes(r *kgo.Record) int64 {
-	n := recordMemory + len(r.Key) + len(r.Value)
+	n := feed.RecordMemory + len(r.Key) + len(r.Value)
 	for i := range r.Headers {
 		n += 48 + len(r.Headers[i].Key) + len(r.Headers[i].Value)
 	}
@@ -55,6 +56,14 @@ func (q *queue) poppedBytes() int64 {
 	return q.popped / 2
 }
 
+// book tells the memory how much the queue holds. q.mu is held.
+func (q *queue) book() {
+	if q.bytes != q.booked {
+		q.memory.Hold(q.bytes - q.booked)
+		q.booked = q.bytes
+	}
+}
+
 func (q *queue) nudge() {
 	select {
 	case q.wake <- struct{}{}:
@@ -66,14 +75,16 @@ func (q *queue) nudge() {
 func (q *queue) start(from int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.open, q.recs, q.n, q.bytes, q.popped, q.next, q.fault, q.paused = true, nil, 0, 0, 0, from, nil, false
+	defer q.book()
+	q.open, q.recs, q.n, q.bytes, q.popped, q.next, q.fault, q.paused, q.held = true, nil, 0, 0, 0, from, nil, false, false
 }
 
 // close drops the records in the queue, and all that are pushed later.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.open, q.recs, q.n, q.bytes, q.popped, q.fault, q.paused = false, nil, 0, 0, 0, nil, false
+	defer q.book()
+	q.open, q.recs, q.n, q.bytes, q.popped, q.fault, q.paused, q.held = false, nil, 0, 0, 0, nil, false, false
 }
 
 // push adds records. A closed queue drops them.
@@ -90,6 +101,7 @@ func (q *queue) push(recs []*kgo.Record) {
 		for _, r := range recs {
 			q.bytes += recordBytes(r)
 		}
+		q.book()
 	}
 	q.nudge()
 }
@@ -110,6 +122,7 @@ func (q *queue) abort(err error) {
 	defer q.mu.Unlock()
 	if q.open {
 		q.recs, q.n, q.bytes, q.fault = nil, 0, q.popped, err
+		q.book()
 		q.nudge()
 	}
 }
@@ -120,6 +133,7 @@ func (q *queue) abort(err error) {
 func (q *queue) pop(dst []*kgo.Record, n int, limit capacity) (recs []*kgo.Record, resume bool, fault error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	defer q.book()
 	q.bytes -= q.popped
 	q.popped = 0
 	for len(q.recs) > 0 && len(dst) < n && q.popped < limit.bytes/2 {
@@ -140,7 +154,7 @@ func (q *queue) pop(dst []*kgo.Record, n int, limit capacity) (recs []*kgo.Recor
 		}
 	}
 	if q.paused && q.n <= limit.records/4 && q.bytes <= limit.bytes/4 {
-		q.paused, q.slow, resume = false, time.Since(q.pausedAt) > pauseAfter, true
+		q.paused, q.slow, resume = false, time.Since(q.pausedAt) > pauseAfter, !q.held
 	}
 	if len(dst) == 0 {
 		fault = q.fault
@@ -162,6 +176,26 @@ func (q *queue) room(limit capacity) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.paused || !q.full(limit)
+}
+
+// holdBack pauses the partition until letGo, and reports whether it was fetched before.
+func (q *queue) holdBack() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.open || q.held || q.fault != nil {
+		return false
+	}
+	q.held = true
+	return !q.paused
+}
+
+// letGo ends a pause by holdBack, and reports whether the client may fetch the partition again.
+func (q *queue) letGo() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	was := q.held
+	q.held = false
+	return was && !q.paused && q.fault == nil
 }
 
 func (q *queue) isSlow() bool {
@@ -195,6 +229,20 @@ func (q *queue) starves(stable int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.open && !q.paused && q.fault == nil && q.n == 0 && q.next < stable
+}
+
+// isClosed reports whether the queue takes no records.
+func (q *queue) isClosed() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return !q.open
+}
+
+// holds reports whether records of the queue are in memory, also of those that were popped last.
+func (q *queue) holds() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.bytes > 0
 }
 
 // isBusy reports whether the queue has records, and its partition is not paused.

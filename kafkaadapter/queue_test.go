@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/feed"
 )
 
 func TestPollLoopSeesWhichPartitionsAreFullStarveOrAreBusy(t *testing.T) {
@@ -35,7 +37,7 @@ func TestPollLoopSeesWhichPartitionsAreFullStarveOrAreBusy(t *testing.T) {
 		{name: "paused by the application", pushed: 3, popped: 3, stable: 9, more: func(p *partition) { p.c.pauses.set(true, "", nil) }},
 		{name: "closed", pushed: 3, popped: 3, stable: 9, more: func(p *partition) { p.queue.close() }},
 	} {
-		p := &partition{c: &shared{}, queue: queue{wake: make(chan struct{}, 1)}}
+		p := &partition{c: &shared{}, queue: queue{wake: make(chan struct{}, 1), memory: feed.NewMemory(1 << 30)}}
 		p.queue.start(0)
 		p.queue.push(records(tt.pushed))
 		p.queue.pop(nil, tt.popped, limits)

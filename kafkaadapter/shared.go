@@ -8,6 +8,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/feed"
 )
 
 // shared is the state that a consumer and its partitions share. It does not refer to any partition.
@@ -23,7 +24,8 @@ type shared struct {
 	positions sync.Map // topics whose records were found to have no id, see notePositions
 
 	brokers      brokers
-	decompressor *decompressor // of the client
+	memory       *feed.Memory       // of fetched records
+	decompressor *feed.Decompressor // of the client
 	shapes       shapes
 	publishers   map[string]*deadletter.Publisher // by dead-letter topic
 }

@@ -24,7 +24,8 @@ func (c *shared) wakeLoop(ctx context.Context, parts *assignments) {
 }
 
 // waitStopped waits for the next try.
-func (r *partitionState) waitStopped() state {
+func (w *worker) waitStopped() state {
+	r := w.state
 	if r.retry == ended {
 		select {
 		case <-r.partition.ending.Done():
@@ -33,24 +34,48 @@ func (r *partitionState) waitStopped() state {
 			return lookingUp
 		}
 	}
-	if !r.partition.wait(r.retryIn) {
+	gone := w.makeRoom()
+	switch {
+	case !r.partition.wait(r.retryIn):
 		return ended
+	case gone:
+		return lookingUp
 	}
 	return r.retry
 }
 
 // waitPaused waits until the application resumes the partition. A stop has ended before that: the
 // partition is not read only because it is paused.
-func (r *partitionState) waitPaused() state {
+func (w *worker) waitPaused() state {
+	r, gone := w.state, false
 	r.isRead()
 	for r.partition.isPaused() {
+		gone = gone || w.makeRoom()
 		select {
 		case <-r.partition.ending.Done():
 			return ended
 		case <-r.partition.queue.wake:
 		}
 	}
+	if gone {
+		return lookingUp
+	}
 	return r.readState()
+}
+
+// makeRoom drops the fetched records of a partition that is not read for a while, if they and those
+// of other partitions use up the memory: others would starve. It reports whether the partition must be
+// looked up to read them again.
+func (w *worker) makeRoom() (gone bool) {
+	if w.state.large != nil || !w.partition.c.memory.IsFull() || w.partition.queue.isClosed() {
+		return false
+	}
+	w.drop(nil)
+	w.state.taken = nil
+	clear(w.buf[:cap(w.buf)])
+	w.state.lookout.recycleAll()
+	w.partition.handlers.hands.end()
+	return true
 }
 
 // unanswered reports whether the partition waits for the broker: the broker has records that it

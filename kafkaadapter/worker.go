@@ -64,8 +64,12 @@ func (w *worker) rest(d time.Duration) state {
 	if err := w.partition.fence.unmark(w.partition.ctx); err != nil {
 		return w.state.failed(err)
 	}
-	if !w.partition.wait(d) {
+	gone := w.makeRoom()
+	switch {
+	case !w.partition.wait(d):
 		return ended
+	case gone:
+		return lookingUp
 	}
 	return running
 }

@@ -1,0 +1,72 @@
+package feed
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// rawRecords are records as they are in a batch of the log, each with so many bytes.
+func rawRecords(n, size int) (b []byte) {
+	for range n {
+		b = append(binary.AppendVarint(b, int64(size)), make([]byte, size)...)
+	}
+	return b
+}
+
+func TestDecompressorCountsRecords(t *testing.T) {
+	b := rawRecords(100, 70)
+	if n := countRecords(b); n != 100 {
+		t.Errorf("%d records", n)
+	}
+	if n := countRecords(b[:len(b)-1]); n != 100 {
+		t.Errorf("%d records with a torn one", n)
+	}
+	if n := countRecords(make([]byte, 50)); n != 50 {
+		t.Errorf("%d records without contents", n)
+	}
+}
+
+func TestDecompressorRefusesWhatTheMemoryHasNoRoomFor(t *testing.T) {
+	pack := func(b []byte) []byte {
+		var packed bytes.Buffer
+		w, err := zstd.NewWriter(&packed, zstd.WithWindowSize(1<<18))
+		if err = errors.Join(err, func() error { _, err := w.Write(b); return err }(), w.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return packed.Bytes()
+	}
+	m := NewMemory(1 << 20)
+	d, err := NewDecompressor(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	small, large, many := pack(rawRecords(1, 1000)), pack(rawRecords(1, 1<<20)), pack(rawRecords(1<<13, 0))
+	if out, err := d.Decompress(small, kgo.CodecZstd); err != nil || len(out) != 1002 {
+		t.Errorf("a small batch: %d bytes, %v", len(out), err)
+	}
+	for _, b := range [][]byte{large, many} {
+		if _, err := d.Decompress(b, kgo.CodecZstd); !errors.Is(err, kgo.ErrMaxDecompress) {
+			t.Errorf("a batch that needs more than the memory: %v", err)
+		}
+	}
+	read(m, 1000, 1<<19, 1)
+	m.Hold(1 << 19)
+	if _, err := d.Decompress(small, kgo.CodecZstd); !errors.Is(err, ErrFull) {
+		t.Errorf("a small batch while queues and the client use up the memory: %v", err)
+	}
+	if _, err := d.Decompress(small, kgo.CodecNone); err != nil {
+		t.Errorf("a batch that is not compressed: %v", err)
+	}
+	if _, err := d.Uncounted().Decompress(small, kgo.CodecZstd); err != nil {
+		t.Errorf("for a reader that keeps nothing: %v", err)
+	}
+	m.Polled()
+	if _, err := d.Decompress(small, kgo.CodecZstd); err != nil {
+		t.Errorf("after a poll: %v", err)
+	}
+}

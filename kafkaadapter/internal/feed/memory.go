@@ -1,0 +1,113 @@
+// Package feed bounds the memory of the records that a consumer has fetched and not handled yet.
+package feed
+
+import (
+	"math"
+	"sync/atomic"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// A Memory counts the memory of fetched records, in decompressed bytes, and divides what is left of
+// it among the next fetches. Queues and the client take from it; nothing waits for it.
+//
+// It is a hook of the client, and safe for concurrent use apart from Plan and Polled, which the poll
+// loop calls.
+type Memory struct {
+	most int64
+
+	held    atomic.Int64 // by queues
+	fetched atomic.Int64 // by the client, since the last poll
+	share   atomic.Int64 // of each queue
+
+	// what the batches of the log since the last poll were on the wire, and are in memory
+	wire, memory atomic.Int64
+	ratio        float64 // memory for a byte on the wire
+}
+
+var _ kgo.HookFetchBatchRead = (*Memory)(nil)
+
+// firstRatio is assumed until batches were fetched. JSON compresses to a tenth and less; too high a
+// ratio makes the first fetch smaller.
+const firstRatio = 32
+
+// NewMemory returns a memory of the given number of bytes.
+func NewMemory(most int64) *Memory {
+	m := &Memory{most: most, ratio: firstRatio}
+	m.divide(0)
+	return m
+}
+
+// Hold adds to what queues hold; bytes is negative for records that are done.
+func (m *Memory) Hold(bytes int64) { m.held.Add(bytes) }
+
+// Held is what queues hold.
+func (m *Memory) Held() int64 { return m.held.Load() }
+
+// IsFull reports whether queues hold all of the memory.
+func (m *Memory) IsFull() bool { return m.held.Load() >= m.most }
+
+// HasRoom reports whether a memory that was full can be fetched into again.
+func (m *Memory) HasRoom() bool { return m.held.Load() < m.most-m.most/16 }
+
+// Share is what a queue may hold before its partition is paused. It does not depend on the number of
+// partitions that have no records.
+func (m *Memory) Share() int64 { return m.share.Load() }
+
+// refuses reports whether the client is to decompress nothing more.
+func (m *Memory) refuses() bool { return m.held.Load()+m.fetched.Load() >= m.most }
+
+// OnFetchBatchRead counts a batch of the log that the client has decompressed.
+func (m *Memory) OnFetchBatchRead(_ kgo.BrokerMetadata, _ string, _ int32, b kgo.FetchBatchMetrics) {
+	if b.NumRecords == 0 {
+		return // it was not decompressed
+	}
+	bytes := int64(b.UncompressedBytes) + RecordMemory*int64(b.NumRecords)
+	m.fetched.Add(bytes)
+	m.memory.Add(bytes)
+	m.wire.Add(int64(b.CompressedBytes))
+}
+
+// Polled records that the records of the client were taken. It learns from them how much memory the
+// next ones need.
+func (m *Memory) Polled() {
+	m.fetched.Store(0)
+	wire, memory := m.wire.Swap(0), m.memory.Swap(0)
+	if wire <= 0 {
+		return
+	}
+	r := float64(memory) / float64(wire)
+	if m.ratio == firstRatio {
+		m.ratio = r
+	}
+	m.ratio = max(r, m.ratio-(m.ratio-r)/8)
+}
+
+// A Plan is how much the client may fetch, in bytes on the wire: in all from a broker, and of a
+// partition.
+type Plan struct{ Fetch, Partition int32 }
+
+// Plan divides the memory among the partitions that want it, because they have records or the broker has
+// some for them, and plans the next fetches of a number of brokers within limits. Half of what is
+// left stays for partitions that will want it. A broker answers with at least one batch of the log,
+// however small the plan is.
+func (m *Memory) Plan(wanting, brokers int, limits Plan) Plan {
+	share := m.divide(wanting)
+	left := max(0, m.most-m.held.Load()-m.fetched.Load()) / 2
+	fetch := m.onWire(left/int64(max(1, brokers)), limits.Fetch)
+	return Plan{fetch, min(fetch, m.onWire(min(share, left), limits.Partition))}
+}
+
+// divide gives each of the wanting partitions its share of half of the memory. The other half is for
+// batches of the log that exceed a share, and for the client. Few partitions leave something to those
+// that will want it, because their handlers may hang.
+func (m *Memory) divide(wanting int) (share int64) {
+	share = m.most / 2 / int64(max(wanting, 16))
+	m.share.Store(share)
+	return share
+}
+
+// onWire is the size of compressed records for which the memory suffices.
+func (m *Memory) onWire(bytes int64, most int32) int32 {
+	return int32(max(1, math.Min(float64(bytes)/m.ratio, float64(most))))
+}
