@@ -71,7 +71,7 @@ func (c *Consumer) gauges(labels prometheus.Labels) prometheus.Collector {
 
 // newConsumer makes the parts of a consumer.
 func newConsumer(options Options) *Consumer {
-	s := &shared{opt: options, links: links{failed: make(chan struct{}, 1)}, memory: feed.NewMemory(options.Batching.MaxBufferedBytes), fatal: make(chan error, 1)}
+	s := &shared{opt: options, links: links{failed: make(chan struct{}, 1)}, memory: feed.NewMemory(options.Batching.MaxBufferedBytes), surveys: make(chan struct{}, 4), fatal: make(chan error, 1)}
 	parts := newAssignments(options.Batching, s.memory)
 	commits := &committer{s, parts, make(chan struct{}, 1)}
 	ask := requests{&openings{}, make(chan *partition, 16), commits}

@@ -2,42 +2,14 @@ package kafkaadapter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/feed"
 )
-
-// A survey is the result of a raw fetch of a part of a log: the offsets of the records that a
-// consumer must see.
-//
-// Offsets have gaps where records were aborted or compacted. But there is also a gap if the client
-// has skipped a batch whose header was damaged in transit: the checksum of a batch does not cover
-// its offset. So each gap is checked by a separate fetch that is decoded here. The survey covers
-// more than the gap, so that a compacted topic costs one additional fetch for each rawFetchBytes,
-// and not for each gap.
-type survey struct {
-	from, to int64
-	records  []int64 // ascending
-}
-
-// explains reports whether the survey covers the gap from..to without finding a record in it.
-func (s *survey) explains(from, to int64) bool {
-	return s.covers(from, to) && !s.has(from, to)
-}
-
-func (s *survey) covers(from, to int64) bool { return s.from <= from && to <= s.to }
-
-func (s *survey) has(from, to int64) bool {
-	for _, offset := range s.records {
-		if offset >= from && offset < to {
-			return true
-		}
-	}
-	return false
-}
 
 // check checks that the fetched records follow those that were handled. It returns running, or the
 // state after a fault.
@@ -58,7 +30,7 @@ func (w *worker) check(recs []*kgo.Record) state {
 func (w *worker) explainGaps(recs []*kgo.Record) error {
 	want := w.state.next
 	for _, r := range recs {
-		if r.Offset > want && !w.survey.explains(want, r.Offset) {
+		if r.Offset > want && !w.survey.Explains(want, r.Offset) {
 			if err := w.explain(want, r.Offset); err != nil {
 				return err
 			}
@@ -71,45 +43,35 @@ func (w *worker) explainGaps(recs []*kgo.Record) error {
 // explain surveys the log from one offset to another. It returns an error if there is a record
 // between them.
 func (w *worker) explain(from, to int64) error {
-	for at := from; at < to; at = w.survey.to {
+	for at := from; at < to; at = w.survey.To() {
 		if err := w.surveyFrom(at); err != nil {
 			return fmt.Errorf("offsets %d to %d are missing and cannot be checked: %w", from, to-1, err)
 		}
-		if w.survey.has(at, to) {
+		if !w.survey.Explains(at, min(to, w.survey.To())) {
 			return fmt.Errorf("%w: %d to %d", ErrGap, from, to-1)
 		}
 	}
 	return nil
 }
 
-// surveyFrom fetches the log from an offset, independently of the client's own fetches.
+// surveyFrom fetches the log from an offset, independently of the client's own fetches. Few
+// partitions do so at a time: what they fetch and decompress is in addition to the records that the memory
+// counts.
 func (w *worker) surveyFrom(offset int64) error {
+	select {
+	case w.partition.c.surveys <- struct{}{}:
+		defer func() { <-w.partition.c.surveys }()
+	case <-w.partition.ending.Done():
+		return context.Cause(w.partition.ending)
+	}
 	ctx, cancel := context.WithTimeout(w.partition.ending, lookUpTime)
 	defer cancel()
 	raw, err := w.partition.c.brokers.rawFetch(ctx, w.partition.pos.Topic, w.state.topicID, w.partition.pos.Partition, offset)
 	if err != nil {
 		return err
 	}
-	o := kgo.ProcessFetchPartitionOpts{
-		Offset: offset, IsolationLevel: kgo.ReadCommitted(), KeepControlRecords: true, Topic: w.partition.pos.Topic, Partition: w.partition.pos.Partition,
-	}
-	f, next := kgo.ProcessFetchPartition(o, raw, w.partition.c.decompressor.Uncounted(), nil)
-	if large := (*kgo.ErrDecompressTooLarge)(nil); errors.As(f.Err, &large) && large.Offset > offset {
-		f.Err, next = nil, large.Offset // there is nothing before it
-	}
-	switch {
-	case f.Err != nil:
-		return f.Err
-	case next <= offset:
-		return fmt.Errorf("the broker returned nothing from offset %d", offset)
-	}
-	w.survey = survey{from: offset, to: next}
-	for _, r := range f.Records {
-		if !isControl(r) {
-			w.survey.records = append(w.survey.records, r.Offset)
-		}
-	}
-	return nil
+	w.survey, err = feed.NewSurvey(raw, w.partition.pos.Topic, offset, w.partition.c.decompressor)
+	return err
 }
 
 // missing stops a partition whose offsets have an unexplained gap. The next try reads it again from

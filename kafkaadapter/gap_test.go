@@ -123,15 +123,3 @@ func TestGapsOfCompactionAndTransactionsAreExplained(t *testing.T) {
 	}
 	r.checkOnce(t, "b0", "b1", "b2", "b3")
 }
-
-func TestSurveyExplainsWhatItCovers(t *testing.T) {
-	s := survey{from: 10, to: 20, records: []int64{12, 15}}
-	for _, tt := range []struct {
-		from, to int64
-		want     bool
-	}{{10, 12, true}, {13, 15, true}, {16, 20, true}, {10, 13, false}, {12, 13, false}, {9, 11, false}, {16, 21, false}} {
-		if got := s.explains(tt.from, tt.to); got != tt.want {
-			t.Errorf("%d to %d: %v", tt.from, tt.to, got)
-		}
-	}
-}

@@ -26,6 +26,7 @@ type shared struct {
 	brokers      brokers
 	memory       *feed.Memory       // of fetched records
 	decompressor *feed.Decompressor // of the client
+	surveys      chan struct{}      // see surveyFrom
 	shapes       shapes
 	publishers   map[string]*deadletter.Publisher // by dead-letter topic
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/feed"
 )
 
 // A worker is the goroutine of an assignment: it goes through the states, and handles the records
@@ -21,7 +22,7 @@ type worker struct {
 	buf       []*kgo.Record // the memory of taken
 	// records to commit one by one, because a batch of them failed and one of them is the cause
 	alone  int
-	survey survey // of the log, for gaps between offsets
+	survey feed.Survey // of the log, for gaps between offsets
 
 	suspects int           // records among which is the one that made HandleBatch fail
 	resting  time.Duration // before the next batch
