@@ -75,13 +75,6 @@ func checkClient(opts []kgo.Opt, m *Membership) error {
 	return nil
 }
 
-// fetches is the number of fetches that the client has in flight or buffered, each of at most
-// maxFetchBytes. The poll loop asks for less while there is little memory.
-const (
-	fetches       = 16
-	maxFetchBytes = 50 << 20
-)
-
 func (c *Consumer) clientOptions() []kgo.Opt {
 	bytes := int32(min(c.shared.opt.Batching.MaxBufferedBytes/2/fetches, maxFetchBytes))
 	opts := append([]kgo.Opt{

@@ -30,6 +30,7 @@ type partitionState struct {
 	next    int64 // the store's offset
 	epoch   int32
 	taken   []*kgo.Record // from the queue, and not done yet
+	buf     []*kgo.Record // the memory of taken
 	large   *largeBatch   // the batch that is passed, nil if there is none
 	// dead letters to publish, nil if they have not been read from the store yet
 	pending *deadletter.Pending

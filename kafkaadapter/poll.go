@@ -27,6 +27,13 @@ const (
 // v1.22.2, source.loopFetch: hardFinish after incWorker).
 const wakeEvery = time.Second
 
+// fetches is the number of fetches that the client has in flight or buffered, each of at most
+// maxFetchBytes. The poll loop asks for less while there is little memory.
+const (
+	fetches       = 16
+	maxFetchBytes = 50 << 20
+)
+
 // A poller hands fetched records to the partitions, and decides what the client fetches.
 type poller struct {
 	shared   *shared

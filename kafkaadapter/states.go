@@ -18,9 +18,9 @@ var transitions = [ended]struct {
 	publishing:  {func(w *worker) state { return w.state.publish() }, []state{running, failingOpen, stopped, ended}},
 	running:     {(*worker).run, []state{publishing, paused, silent, lookingUp, failingOpen, stopped, ended}},
 	unprotected: {(*worker).runOpen, []state{paused, silent, lookingUp, stopped, ended}},
-	paused:      {(*worker).waitPaused, []state{running, unprotected, lookingUp, ended}},
+	paused:      {func(w *worker) state { return w.state.waitPaused() }, []state{running, unprotected, lookingUp, ended}},
 	silent:      {func(w *worker) state { return w.state.listen() }, []state{running, unprotected, ended}},
-	stopped:     {(*worker).waitStopped, []state{lookingUp, publishing, ended}},
+	stopped:     {func(w *worker) state { return w.state.waitStopped() }, []state{lookingUp, publishing, ended}},
 }
 
 // live runs the states of the assignment in its goroutine.

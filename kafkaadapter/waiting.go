@@ -24,8 +24,7 @@ func (c *shared) wakeLoop(ctx context.Context, parts *assignments) {
 }
 
 // waitStopped waits for the next try.
-func (w *worker) waitStopped() state {
-	r := w.state
+func (r *partitionState) waitStopped() state {
 	if r.retry == ended {
 		select {
 		case <-r.partition.ending.Done():
@@ -34,7 +33,7 @@ func (w *worker) waitStopped() state {
 			return lookingUp
 		}
 	}
-	gone := w.makeRoom()
+	gone := makeRoom(r)
 	switch {
 	case !r.partition.wait(r.retryIn):
 		return ended
@@ -46,11 +45,11 @@ func (w *worker) waitStopped() state {
 
 // waitPaused waits until the application resumes the partition. A stop has ended before that: the
 // partition is not read only because it is paused.
-func (w *worker) waitPaused() state {
-	r, gone := w.state, false
+func (r *partitionState) waitPaused() state {
+	gone := false
 	r.isRead()
 	for r.partition.isPaused() {
-		gone = gone || w.makeRoom()
+		gone = gone || makeRoom(r)
 		select {
 		case <-r.partition.ending.Done():
 			return ended
@@ -66,15 +65,16 @@ func (w *worker) waitPaused() state {
 // makeRoom drops the fetched records of a partition that is not read for a while, if they and those
 // of other partitions use up the memory: others would starve. It reports whether the partition must be
 // looked up to read them again.
-func (w *worker) makeRoom() (gone bool) {
-	if w.state.large != nil || !w.partition.c.memory.IsFull() || w.partition.queue.isClosed() {
+func makeRoom(r *partitionState) (gone bool) {
+	if r.large != nil || !r.partition.c.memory.IsFull() || r.partition.queue.isClosed() {
 		return false
 	}
-	w.drop(nil)
-	w.state.taken = nil
-	clear(w.buf[:cap(w.buf)])
-	w.state.lookout.recycleAll()
-	w.partition.handlers.hands.end()
+	r.partition.all.pause(r.partition)
+	r.partition.queue.close()
+	clear(r.buf[:cap(r.buf)])
+	r.taken, r.cause = nil, nil
+	r.lookout.recycleAll()
+	r.partition.handlers.hands.end()
 	return true
 }
 

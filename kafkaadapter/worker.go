@@ -19,7 +19,6 @@ type worker struct {
 	partition *partition
 	state     *partitionState
 	finder    finder
-	buf       []*kgo.Record // the memory of taken
 	// records to commit one by one, because a batch of them failed and one of them is the cause
 	alone  int
 	survey feed.Survey // of the log, for gaps between offsets
@@ -65,7 +64,7 @@ func (w *worker) rest(d time.Duration) state {
 	if err := w.partition.fence.unmark(w.partition.ctx); err != nil {
 		return w.state.failed(err)
 	}
-	gone := w.makeRoom()
+	gone := makeRoom(w.state)
 	switch {
 	case !w.partition.wait(d):
 		return ended
@@ -86,8 +85,8 @@ func (w *worker) take() state {
 		case w.state.isOutdated(), w.state.large != nil: // the client has stopped before the batch
 			return lookingUp
 		}
-		recs, resume, fault := w.partition.queue.pop(w.buf[:0], min(w.state.size.n, int(w.partition.fence.width)), w.partition.all.limits())
-		if w.buf = recs; len(recs) > 0 {
+		recs, resume, fault := w.partition.queue.pop(w.state.buf[:0], min(w.state.size.n, int(w.partition.fence.width)), w.partition.all.limits())
+		if w.state.buf = recs; len(recs) > 0 {
 			w.partition.handlers.hands.begin(w.partition.queue.poppedBytes(), len(recs))
 		}
 		if resume {
@@ -121,7 +120,7 @@ func (w *worker) take() state {
 
 // idle is called when there are no records.
 func (w *worker) idle() {
-	clear(w.buf[:cap(w.buf)])
+	clear(w.state.buf[:cap(w.state.buf)])
 	w.state.lookout.trim()
 	if w.partition.open.Load() {
 		return

@@ -1,4 +1,4 @@
-// Package feed bounds the memory of the records that a consumer has fetched and not handled yet.
+// Package feed bounds the memory of fetched records, and surveys the log for gaps.
 package feed
 
 import (
