@@ -67,7 +67,7 @@ func (a *Admin) Forget(ctx context.Context, scope string, id []byte, at time.Tim
 			return err
 		}
 		ref := filters.Bucket{Week: week}
-		if ref.Scope, g.batch.State, err = a.finder.names.ref(scope, asScope, week, g.batch.State); err != nil {
+		if ref.Scope, g.batch.State, err = a.finder.names.ScopeRef(scope, week, g.batch.State); err != nil {
 			return err
 		}
 		g.after = a.core.left.decide(key, hash, a.finder.cache, g.after)
@@ -133,7 +133,7 @@ func (a *Admin) currentCounts(ctx context.Context) (map[storage.Bucket]uint64, e
 			return err
 		}
 		for ref, claims := range a.finder.filters.Buckets() {
-			name, err := a.finder.names.name(ref.Scope)
+			name, err := a.finder.names.Name(ref.Scope)
 			if err != nil {
 				return err
 			}

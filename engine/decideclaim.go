@@ -110,7 +110,7 @@ func (d *decider) claim(g *group, key []byte, c *candidate, rec *ClaimRecord) er
 
 // refs returns the numbers of a scope and a topic for a claim in a week.
 func (d *decider) refs(g *group, scope, topic string, week weekbucket.Week) (s, t uint64, err error) {
-	s, t, g.batch.State, err = d.finder.names.claimRefs(scope, topic, week, g.batch.State)
+	s, t, g.batch.State, err = d.finder.names.ClaimRefs(scope, topic, week, g.batch.State)
 	return s, t, err
 }
 

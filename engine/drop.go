@@ -96,10 +96,10 @@ func (t *Retention) buckets(ctx context.Context, keep func(storage.Bucket) bool)
 		listed[b] = true
 	}
 	err = t.queue.control(ctx, func(*group) error {
-		if t.finder.names.legacy != nil {
+		if !t.finder.names.NotesUses() {
 			return damage
 		}
-		t.finder.names.bucketsIn(damage, func(b storage.Bucket) {
+		t.finder.names.BucketsIn(damage, func(b storage.Bucket) {
 			if keep(b) && !listed[b] {
 				list = append(list, b)
 			}
@@ -157,7 +157,7 @@ func (t *Retention) removeUnkept(ctx context.Context, report *DropReport) error 
 func (t *Retention) freeNames(ctx context.Context) error {
 	for more := true; more; {
 		err := t.queue.control(ctx, func(g *group) error {
-			g.batch.State, more = t.finder.names.release(t.finder.retained.oldestWeek(), g.batch.State, maxFreed)
+			g.batch.State, more = t.finder.names.Release(t.finder.retained.oldestWeek(), g.batch.State, maxFreed)
 			more = !t.finder.retained.floors.free(g, t.finder.names, t.finder.filters) || more
 			t.finder.retained.floors.forget(g, t.finder.retained.oldestWeek())
 			return nil

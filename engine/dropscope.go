@@ -43,10 +43,10 @@ func (t *Retention) PlanScopeDrop(ctx context.Context, scope string, holds ...st
 		if err := t.finder.incomplete(); err != nil {
 			return err
 		}
-		number, known := t.finder.names.number(scope)
+		number, known := t.finder.names.Number(scope)
 		plan.Weeks = weeksOf(t.finder.filters, number, known)
 		plan.Oldest = after(plan.Weeks, t.finder.retained.decidedOldest(scope))
-		plan.FreesName = known && !t.finder.names.keeps(scope, plan.Oldest)
+		plan.FreesName = known && !t.finder.names.Keeps(scope, plan.Oldest)
 		return nil
 	})
 	if err == nil && plan.Oldest > weekbucket.Max {
@@ -124,7 +124,7 @@ func (t *Retention) DropScope(ctx context.Context, plan ScopeDropPlan) (DropRepo
 				return err
 			}
 		}
-		number, known := t.finder.names.number(plan.Scope)
+		number, known := t.finder.names.Number(plan.Scope)
 		if err := plan.compare(weeksOf(t.finder.filters, number, known), oldest, there); err != nil {
 			return err
 		}

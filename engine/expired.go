@@ -139,7 +139,7 @@ func (t *Retention) expiredOfScopes(x *expiry) (until map[string]weekbucket.Week
 	room := limits.ScopeRetentions - len(t.finder.retained.floors.decided)
 	for scope, weeks := range t.core.opt.ScopeRetention {
 		oldest, first := t.finder.retained.decidedOldest(scope), weekbucket.Min
-		if number, known := t.finder.names.number(scope); known {
+		if number, known := t.finder.names.Number(scope); known {
 			first = x.weeks.firsts[number]
 		}
 		week, by := x.until(oldest, weeks, first)
@@ -183,7 +183,7 @@ func (t *Retention) claimWeeks(stored []storage.Bucket, this weekbucket.Week) cl
 		add(ref)
 	}
 	for _, b := range stored {
-		if number, known := t.finder.names.number(b.Scope); known && b.Week >= t.finder.retained.decidedOldest(b.Scope) {
+		if number, known := t.finder.names.Number(b.Scope); known && b.Week >= t.finder.retained.decidedOldest(b.Scope) {
 			add(filters.Bucket{Scope: number, Week: b.Week})
 		}
 	}

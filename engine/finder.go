@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine/internal/filters"
+	"github.com/hapax-dev/hapax/engine/internal/names"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -13,7 +14,7 @@ import (
 type finder struct {
 	core     *core
 	retained *retained
-	names    *names
+	names    *names.Table
 	filters  *filters.Set
 	cache    *claimCache
 }
@@ -122,6 +123,6 @@ func (f *finder) parse(b []byte) (ClaimRecord, error) {
 	if err != nil {
 		return ClaimRecord{}, err
 	}
-	rec.Origin.Topic, err = f.names.name(topic)
+	rec.Origin.Topic, err = f.names.Name(topic)
 	return rec, err
 }

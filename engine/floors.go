@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/hapax-dev/hapax/engine/internal/filters"
+	"github.com/hapax-dev/hapax/engine/internal/names"
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -54,7 +55,7 @@ func (f *floors) publish() func() {
 
 // raise puts new oldest retained weeks of scopes into the group, which must be later than the
 // current ones: all of them or, after an error, none. Only the committer calls it.
-func (f *floors) raise(g *group, until map[string]weekbucket.Week, n *names) error {
+func (f *floors) raise(g *group, until map[string]weekbucket.Week, n *names.Table) error {
 	if len(until) == 0 {
 		return nil
 	}
@@ -67,7 +68,7 @@ func (f *floors) raise(g *group, until map[string]weekbucket.Week, n *names) err
 	if count > limits.ScopeRetentions {
 		return errTooManyFloors(count)
 	}
-	g.batch.State = n.convert(g.batch.State) // as long as the newest week with claims is still known
+	g.batch.State = n.Convert(g.batch.State) // as long as the newest week with claims is still known
 	for scope, week := range until {
 		f.set(scope, week)
 		g.batch.State = append(g.batch.State, storage.StateWrite{Key: floorKey(scope), Value: week.AppendKey(nil)})
@@ -83,7 +84,7 @@ func errTooManyFloors(count int) error {
 // free removes the notes of dropped weeks from the scopes that have a floor, and frees the names
 // that no retained week uses; it returns false if a further batch must continue. The claims before
 // the floors have been removed. Only the committer calls it.
-func (f *floors) free(g *group, n *names, s *filters.Set) (done bool) {
+func (f *floors) free(g *group, n *names.Table, s *filters.Set) (done bool) {
 	if !s.Trusted() {
 		return true // a scan may be counting under the current numbers: the next drop frees the name
 	}
@@ -93,7 +94,7 @@ func (f *floors) free(g *group, n *names, s *filters.Set) (done bool) {
 		}
 		var number uint64
 		var weeks []weekbucket.Week
-		number, weeks, g.batch.State = n.releaseScope(scope, oldest, g.batch.State)
+		number, weeks, g.batch.State = n.ReleaseScope(scope, oldest, g.batch.State)
 		for _, week := range weeks {
 			s.Forget(&g.journal, filters.Bucket{Scope: number, Week: week})
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/hapax-dev/hapax/engine/internal/names"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -40,7 +41,7 @@ func loadOldest(e *Engine) error {
 func setOldest(e *Engine, created bool) error {
 	if !created {
 		fresh, err := e.core.nothingDropped()
-		if err != nil || !fresh || e.finder.names.count() > 0 || len(e.retained.floors.decided) > 0 {
+		if err != nil || !fresh || e.finder.names.Count() > 0 || len(e.retained.floors.decided) > 0 {
 			return err
 		}
 	}
@@ -57,7 +58,7 @@ func setOldest(e *Engine, created bool) error {
 	}
 	state := startWrites(first)
 	if created {
-		state = append(state, storage.StateWrite{Key: keyNames, Value: []byte{}})
+		state = append(state, names.Noted())
 	}
 	wait, err := e.core.store.Apply(&storage.Batch{Seq: e.decider.seq + 1, State: state, Control: true})
 	if err == nil {

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine/internal/filters"
+	"github.com/hapax-dev/hapax/engine/internal/names"
 	"github.com/hapax-dev/hapax/engine/storage"
-	"github.com/hapax-dev/hapax/weekbucket"
 )
 
 // Open starts an engine on a store. The engine owns the store from then on and closes it; if Open
@@ -43,7 +43,7 @@ func newEngine(store storage.Store, opt Options) *Engine {
 	e.core.work, e.core.stopWork = context.WithCancel(context.Background())
 	e.core.reclaimingState = make(chan struct{}, 1)
 	c, f, q := &e.core, &e.finder, &e.queue
-	e.finder = finder{core: c, retained: &e.retained, names: newNames(), filters: filters.New(opt.MaxFilterBytes, opt.ExpectedPerWeek), cache: newRecent(opt.RecentClaims)}
+	e.finder = finder{core: c, retained: &e.retained, names: names.New(ErrLimit), filters: filters.New(opt.MaxFilterBytes, opt.ExpectedPerWeek), cache: newRecent(opt.RecentClaims)}
 	e.queue.core, e.queue.requests = c, make(chan request, 64)
 	t := &e.transactor
 	t.core, t.finder, t.queue, t.sums = c, f, q, newSums()
@@ -89,16 +89,10 @@ func (e *Engine) load() error {
 
 func loadState(e *Engine) error {
 	e.holds.at = make(map[string]time.Time)
-	err := e.core.store.ScanState(storage.Span{Prefix: []byte{stateName}}, func(key, value []byte) error {
-		return e.finder.names.load(string(key[1:]), value)
-	})
-	if err != nil {
+	if err := e.finder.names.Load(e.core.store, e.decider.seq == 0); err != nil {
 		return err
 	}
-	if err := loadUses(e); err != nil {
-		return err
-	}
-	err = e.core.store.ScanState(storage.Span{Prefix: []byte{stateHold}}, func(key, value []byte) error {
+	err := e.core.store.ScanState(storage.Span{Prefix: []byte{stateHold}}, func(key, value []byte) error {
 		at, err := parseHold(value)
 		e.holds.at[string(key[1:])] = at
 		return err
@@ -115,31 +109,6 @@ func loadState(e *Engine) error {
 		return err
 	}
 	return loadOldest(e)
-}
-
-// loadUses reads which names the weeks use. A store of an older format has no notes of these uses
-// (see names.convert).
-func loadUses(e *Engine) error {
-	err := e.core.store.ScanState(storage.Span{Prefix: []byte{stateUse}}, func(key, value []byte) error { return e.finder.names.loadUse(key, value) })
-	if err != nil {
-		return err
-	}
-	_, noted, err := e.core.store.State(keyNames)
-	if err != nil {
-		return err
-	}
-	if !noted && e.decider.seq > 0 {
-		newest := weekbucket.Min
-		err := e.core.store.Buckets(func(b storage.Bucket) error {
-			newest = max(newest, b.Week)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		e.finder.names.legacy = &newest
-	}
-	return e.finder.names.check()
 }
 
 // Close waits for calls in progress, cancels background work, and closes the store. Transactions

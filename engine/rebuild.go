@@ -38,8 +38,8 @@ func (r *rebuilder) noteWeeks() error {
 		return nil
 	})
 	var damage *storage.DamageError
-	if errors.As(err, &damage) && r.finder.names.legacy == nil {
-		r.finder.names.bucketsIn(damage, func(b storage.Bucket) { weeks[b.Week] = struct{}{} })
+	if errors.As(err, &damage) && r.finder.names.NotesUses() {
+		r.finder.names.BucketsIn(damage, func(b storage.Bucket) { weeks[b.Week] = struct{}{} })
 		err = nil
 	}
 	r.finder.filters.NoteStored(weeks)

@@ -146,7 +146,7 @@ func (r *ClaimRecord) opens(generation uint64) bool {
 //	  formWindow          formSent          only if Leased                     formFingerprint      formData
 //
 // The low three bits of the first byte are the state, the others say which fields follow the offset;
-// first seen is in Unix milliseconds; topic is its number in the store's table of names (names.go);
+// first seen is in Unix milliseconds; topic is its number in the store's table of names (internal/names);
 // varints as in encoding/binary.
 //
 // Most records never change: done, of generation 0, without window, fingerprint and data. These have

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/hapax-dev/hapax/engine/internal/filters"
+	"github.com/hapax-dev/hapax/engine/internal/names"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -37,10 +38,10 @@ func (k *retained) decidedOldest(scope string) weekbucket.Week {
 
 // oldestByNumber returns the current decidedOldest, for scopes by their numbers. Only the committer
 // calls it, or Open.
-func (k *retained) oldestByNumber(n *names) func(filters.Bucket) weekbucket.Week {
+func (k *retained) oldestByNumber(n *names.Table) func(filters.Bucket) weekbucket.Week {
 	oldest, of := k.decideOld, make(map[uint64]weekbucket.Week, len(k.floors.decided))
 	for scope, week := range k.floors.decided {
-		if ref, ok := n.number(scope); ok {
+		if ref, ok := n.Number(scope); ok {
 			of[ref] = week
 		}
 	}

@@ -86,7 +86,7 @@ func (s *scanner) scanned(b storage.Bucket, key, record []byte) (scanned, error)
 	if err != nil {
 		return scanned{}, err
 	}
-	scope, ok := s.finder.names.number(b.Scope)
+	scope, ok := s.finder.names.Number(b.Scope)
 	if !ok {
 		return scanned{}, fmt.Errorf("%w: scope %q is not in the table of names", storage.ErrDamaged, b.Scope)
 	}

@@ -17,17 +17,14 @@ const (
 	stateSpace  = 'x' // + the name of a key space + 00 + a key of its owner: its owner's value (keys.go)
 	stateOffset = 'o' // + a Position: an Offset
 	stateHold   = 'd' // + the hold's name: its time
-	stateName   = 'n' // + a scope or topic: its number (names.go)
-	stateUse    = 'u' // + a week and the number of a name that claims of that week use (names.go)
 	stateMeta   = 'm' // + a name below
 	stateFloor  = 'f' // + a scope: its oldest retained week (floors.go)
+	// 'n', 'u' and "mnames": the numbers of scopes and topics (internal/names)
 	// never stored: an entry of the outbox before the committer has numbered it (outbox.go)
 	stateProduced = 'e'
 )
 
 var (
-	// present, with an empty value: all uses of names, earlier and later, are recorded by week
-	keyNames   = []byte("mnames")
 	keyOldest  = []byte("moldest")  // the oldest retained week, as in a key
 	keyStart   = []byte("mstart")   // the oldest retained week as it was set last without a drop (oldest.go)
 	keyNightly = []byte("mnightly") // when a nightly run was last (nightly.go)

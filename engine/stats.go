@@ -100,7 +100,7 @@ func stats(e *Engine) Stats {
 		MaxOutboxBytes:       e.core.opt.MaxOutboxBytes,
 		OpenTransactions:     e.transactor.history.Open(),
 		Holds:                len(e.Holds()),
-		Names:                e.finder.names.count(),
+		Names:                e.finder.names.Count(),
 		Oldest:               e.Retention().OldestWeek(),
 		SnapshotFailures:     snaps.Failed,
 		LastSnapshotErr:      snaps.LastErr,

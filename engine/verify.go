@@ -44,7 +44,7 @@ func (a *Admin) Verify(ctx context.Context) (VerifyReport, error) {
 			want = a.finder.filters.Counts()
 		}
 		for ref := range want {
-			scopes[ref.Scope], _ = a.finder.names.name(ref.Scope)
+			scopes[ref.Scope], _ = a.finder.names.Name(ref.Scope)
 		}
 	}, func(c scanned) error {
 		if c.ref.Week < oldest(c.ref) {
@@ -81,7 +81,7 @@ func (a *Admin) compareCounts(report *VerifyReport, scopes map[uint64]string, wa
 	for ref, w := range want {
 		name, known := scopes[ref.Scope]
 		if !known {
-			name, _ = a.finder.names.name(ref.Scope)
+			name, _ = a.finder.names.Name(ref.Scope)
 		}
 		if g := got[ref]; g != w && ref.Week >= a.finder.retained.oldestOf(name) {
 			report.add("bucket %s: %d claims with hash %016x were written, %d with %016x are there",

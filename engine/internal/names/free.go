@@ -1,4 +1,4 @@
-package engine
+package names
 
 import (
 	"slices"
@@ -8,14 +8,14 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// release frees the names that only weeks before oldest used. It appends at most limit writes, and
+// Release frees the names that only weeks before oldest used. It appends at most limit writes, and
 // reports whether there is more to do. The claims of these weeks have been durably removed.
-func (n *names) release(oldest weekbucket.Week, writes []storage.StateWrite, limit int) (_ []storage.StateWrite, more bool) {
+func (n *Table) Release(oldest weekbucket.Week, writes []storage.StateWrite, limit int) (_ []storage.StateWrite, more bool) {
 	if n.legacy != nil {
 		if *n.legacy >= oldest || len(n.refs) == 0 {
 			return writes, false
 		}
-		writes = append(writes, storage.StateWrite{Key: keyNames, Value: []byte{}})
+		writes = append(writes, Noted())
 		n.legacy = nil // it has no notes, and needs none: all its claims are removed
 	}
 	n.forgetRecent()
@@ -54,10 +54,10 @@ func (n *names) release(oldest weekbucket.Week, writes []storage.StateWrite, lim
 	return writes, false
 }
 
-// releaseScope removes the notes of a scope in weeks before oldest, and its name if no week uses
+// ReleaseScope removes the notes of a scope in weeks before oldest, and its name if no week uses
 // that any more. The scope's claims in these weeks have been durably removed. It returns the number
 // and the weeks whose notes it has removed.
-func (n *names) releaseScope(scope string, oldest weekbucket.Week, writes []storage.StateWrite) (ref uint64, weeks []weekbucket.Week, _ []storage.StateWrite) {
+func (n *Table) ReleaseScope(scope string, oldest weekbucket.Week, writes []storage.StateWrite) (ref uint64, weeks []weekbucket.Week, _ []storage.StateWrite) {
 	ref, known := n.refs[scope]
 	if !known || n.legacy != nil {
 		return 0, nil, writes
@@ -85,8 +85,8 @@ func (n *names) releaseScope(scope string, oldest weekbucket.Week, writes []stor
 	return ref, weeks, writes
 }
 
-// keeps reports whether a week from oldest on, or a topic, uses the scope's name.
-func (n *names) keeps(scope string, oldest weekbucket.Week) bool {
+// Keeps reports whether a week from oldest on, or a topic, uses the scope's name.
+func (n *Table) Keeps(scope string, oldest weekbucket.Week) bool {
 	ref, known := n.refs[scope]
 	for week, used := range n.used {
 		if known && used.has(ref) && (week >= oldest || !n.of(n.scopes, week).has(ref)) {
@@ -96,9 +96,12 @@ func (n *names) keeps(scope string, oldest weekbucket.Week) bool {
 	return known && n.legacy != nil
 }
 
-// bucketsIn calls fn for each bucket in damage in which claims may have been made: those of a topic's name
+// NotesUses reports whether uses are noted: if not, BucketsIn does not know them.
+func (n *Table) NotesUses() bool { return n.legacy == nil }
+
+// BucketsIn calls fn for each bucket in damage in which claims may have been made: those of a topic's name
 // are among them. A note of a use is written with the first claim, and removed after all of them.
-func (n *names) bucketsIn(damage *storage.DamageError, fn func(storage.Bucket)) {
+func (n *Table) BucketsIn(damage *storage.DamageError, fn func(storage.Bucket)) {
 	list := *n.list.Load()
 	for week, used := range n.used {
 		for ref := range list {
@@ -114,7 +117,7 @@ func (n *names) bucketsIn(damage *storage.DamageError, fn func(storage.Bucket)) 
 }
 
 // remove frees the number of a name.
-func (n *names) remove(name string, ref uint64, writes []storage.StateWrite) []storage.StateWrite {
+func (n *Table) remove(name string, ref uint64, writes []storage.StateWrite) []storage.StateWrite {
 	n.mu.Lock()
 	delete(n.refs, name)
 	n.mu.Unlock()
@@ -124,6 +127,6 @@ func (n *names) remove(name string, ref uint64, writes []storage.StateWrite) []s
 }
 
 // sortFree ensures that the least number is assigned first.
-func (n *names) sortFree() {
+func (n *Table) sortFree() {
 	slices.SortFunc(n.free, func(a, b uint64) int { return int(b) - int(a) })
 }

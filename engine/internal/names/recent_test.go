@@ -1,4 +1,4 @@
-package engine
+package names
 
 import (
 	"testing"
@@ -9,13 +9,13 @@ import (
 // The numbers of the last claim are looked up again once names were freed.
 func TestFreedNamesAreRecordedAgain(t *testing.T) {
 	const week = 10
-	for what, free := range map[string]func(n *names){
-		"a week":  func(n *names) { n.release(week+1, nil, 100) },
-		"a scope": func(n *names) { n.releaseScope("scope", week+1, nil) },
+	for what, free := range map[string]func(n *Table){
+		"a week":  func(n *Table) { n.Release(week+1, nil, 100) },
+		"a scope": func(n *Table) { n.ReleaseScope("scope", week+1, nil) },
 	} {
-		n := newNames()
+		n := New(errFull)
 		count := func(scope string) int {
-			_, _, writes, err := n.claimRefs(scope, "topic", week, []storage.StateWrite{})
+			_, _, writes, err := n.ClaimRefs(scope, "topic", week, []storage.StateWrite{})
 			if err != nil {
 				t.Fatal(err)
 			}

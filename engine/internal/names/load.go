@@ -1,0 +1,99 @@
+package names
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/hapax-dev/hapax/engine/limits"
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/decode"
+	"github.com/hapax-dev/hapax/weekbucket"
+)
+
+// A Store is what the engine's store has for the table.
+type Store interface {
+	State(key []byte) (value []byte, found bool, err error)
+	ScanState(span storage.Span, fn func(key, value []byte) error) error
+	Buckets(fn func(b storage.Bucket) error) error
+}
+
+// Load reads the table from a store; empty says that nothing was ever written to it. A store of an
+// older format has no notes of uses (see Convert).
+func (n *Table) Load(store Store, empty bool) error {
+	err := store.ScanState(storage.Span{Prefix: []byte{kindName}}, func(key, value []byte) error { return n.load(string(key[1:]), value) })
+	if err != nil {
+		return err
+	}
+	if err := store.ScanState(storage.Span{Prefix: []byte{kindUse}}, n.loadUse); err != nil {
+		return err
+	}
+	_, noted, err := store.State(keyNoted)
+	if err != nil {
+		return err
+	}
+	if !noted && !empty {
+		newest := weekbucket.Min
+		err := store.Buckets(func(b storage.Bucket) error {
+			newest = max(newest, b.Week)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		n.legacy = &newest
+	}
+	return n.check()
+}
+
+// load reads one entry of the table in its stored form.
+func (n *Table) load(name string, value []byte) error {
+	d := decode.Decoder{Rest: value}
+	ref := d.Uvarint()
+	if d.Bad || len(d.Rest) != 0 || ref >= limits.Names || name == "" {
+		return fmt.Errorf("%w: number of name %q is %x", storage.ErrDamaged, name, value)
+	}
+	n.grow(ref + 1)
+	slot := &(*n.list.Load())[ref]
+	if other := slot.Load(); other != nil {
+		return fmt.Errorf("%w: names %q and %q both have number %d", storage.ErrDamaged, *other, name, ref)
+	}
+	slot.Store(&name)
+	n.refs[name] = ref
+	return nil
+}
+
+// loadUse reads one note of a week in its stored form.
+func (n *Table) loadUse(key, value []byte) error {
+	d := decode.Decoder{Rest: key}
+	_, week, ref := d.Byte(), d.Week(), d.Uint16()
+	only := bytes.Equal(value, usedAsScope)
+	if d.Bad || len(d.Rest) != 0 || !only && len(value) != 0 {
+		return fmt.Errorf("%w: note %x of a name's use is %x", storage.ErrDamaged, key, value)
+	}
+	n.of(n.used, week).add(uint64(ref))
+	if only {
+		n.of(n.scopes, week).add(uint64(ref))
+	}
+	return nil
+}
+
+// check checks that the loaded table is complete, and finds the free numbers.
+func (n *Table) check() error {
+	list := *n.list.Load()
+	for week, used := range n.used {
+		for ref := range uint64(limits.Names) {
+			if used.has(ref) && (ref >= uint64(len(list)) || list[ref].Load() == nil) {
+				return fmt.Errorf("%w: %s uses number %d, which has no name", storage.ErrDamaged, week, ref)
+			}
+		}
+	}
+	for ref := range list {
+		if list[ref].Load() == nil {
+			n.free = append(n.free, uint64(ref))
+		}
+	}
+	if n.legacy != nil && len(n.free) > 0 {
+		return fmt.Errorf("%w: no name has number %d", storage.ErrDamaged, n.free[0])
+	}
+	return nil
+}
