@@ -38,78 +38,6 @@ func askStore(t testing.TB, e *engine.Engine, week int, seed uint64, n int) uint
 	return stats(t, e).FilterFalsePositives - before
 }
 
-func TestFiltersOfTheOldestWeeksGiveWayToThoseOfLaterOnes(t *testing.T) {
-	const budget = 16 << 10
-	o := engine.Options{MaxFilterBytes: budget, RetentionWeeks: 10, ExpectedPerWeek: 2048, RecentClaims: -1}
-	for what, weeks := range map[string][]int{"in order": {-5, -4, -3, -2, -1, 0}, "backwards": {0, -1, -2, -3, -4, -5}} {
-		t.Run(what, func(t *testing.T) {
-			e, _, _ := openAt(t, o)
-			for i, w := range weeks {
-				claimMany(t, e, w, uint64(i), 1800, engine.Claimed)
-				if b := stats(t, e).FilterBytes; b > budget {
-					t.Fatalf("filters have %d bytes", b)
-				}
-			}
-			for i, w := range weeks {
-				claimMany(t, e, w, uint64(i), 1800, engine.Duplicate)
-			}
-			if s := stats(t, e); s.FiltersEvicted != 2 || s.FiltersSaturated != 0 || s.FilterBytes != budget {
-				t.Fatalf("%d of 6 weeks are evicted, %d saturated, %d bytes", s.FiltersEvicted, s.FiltersSaturated, s.FilterBytes)
-			}
-			for w := -5; w <= 0; w++ {
-				asked, most, least := askStore(t, e, w, uint64(100+w), 200), uint64(20), uint64(0)
-				if w < -3 {
-					most, least = 200, 200
-				}
-				if asked > most || asked < least {
-					t.Errorf("in week %d %d of 200 new events ask the store", w, asked)
-				}
-			}
-			verifyClean(t, e, 6*2000)
-		})
-	}
-}
-
-// A filter that grows evicts those of earlier weeks, never those of later ones.
-func TestGrowingFilterEvictsEarlierWeeksOnly(t *testing.T) {
-	e, _, _ := openAt(t, engine.Options{MaxFilterBytes: 16 << 10, RetentionWeeks: 10, ExpectedPerWeek: 2048})
-	for w := -3; w <= -1; w++ {
-		claimMany(t, e, w, uint64(10+w), 1000, engine.Claimed)
-	}
-	claimMany(t, e, -2, 1, 2500, engine.Claimed) // 8 KiB more, 4 are free
-	if s := stats(t, e); s.FiltersEvicted != 1 || s.FilterBytes != 16<<10 {
-		t.Fatalf("%d weeks are evicted, %d bytes", s.FiltersEvicted, s.FilterBytes)
-	}
-	if n := askStore(t, e, -1, 2, 100); n > 10 {
-		t.Errorf("the filter of the last week is gone: %d of 100 ask the store", n)
-	}
-	if n := askStore(t, e, -3, 3, 100); n != 100 {
-		t.Errorf("the filter of the first week is not gone: %d of 100 ask the store", n)
-	}
-	claimMany(t, e, -2, 4, 10_000, engine.Claimed)
-	if s := stats(t, e); s.FiltersEvicted != 1 || s.FiltersSaturated != 1 || s.FilterBytes > 16<<10 {
-		t.Fatalf("%d weeks are evicted, %d saturated, %d bytes", s.FiltersEvicted, s.FiltersSaturated, s.FilterBytes)
-	}
-}
-
-// The next week may begin early, as events are up to AllowedSkew ahead of the clock.
-func TestFirstEventOfAWeekEvictsNoFilter(t *testing.T) {
-	const budget = 256 << 10
-	e, _, _ := openAt(t, engine.Options{MaxFilterBytes: budget, RetentionWeeks: 10, ExpectedPerWeek: 1 << 20, AllowedSkew: 7 * 24 * time.Hour})
-	claimMany(t, e, 0, 1, 20_000, engine.Claimed)
-	claimMany(t, e, 1, 2, 1, engine.Claimed)
-	if s := stats(t, e); s.FiltersEvicted != 0 || s.FilterBytes != budget {
-		t.Errorf("%d weeks are evicted, %d bytes", s.FiltersEvicted, s.FilterBytes)
-	}
-	if n := askStore(t, e, 0, 3, 200); n > 10 {
-		t.Errorf("%d of 200 new events ask the store", n)
-	}
-	claimMany(t, e, 1, 4, 10_000, engine.Claimed) // it needs more than was free
-	if s := stats(t, e); s.FiltersEvicted != 1 || s.FilterBytes > budget {
-		t.Errorf("%d weeks are evicted, %d bytes", s.FiltersEvicted, s.FilterBytes)
-	}
-}
-
 // If the budget becomes less than the filter of the latest week, that is made again, smaller.
 func TestFilterOfTheLatestWeekFitsALoweredBudget(t *testing.T) {
 	o := engine.Options{MaxFilterBytes: 64 << 10, ExpectedPerWeek: 30_000}
@@ -203,26 +131,6 @@ func TestEvictedFiltersStayEvictedUntilTheBudgetIsRaised(t *testing.T) {
 	}
 	if n := askStore(t, e, -4, 99, 200); n > 10 {
 		t.Errorf("after a rebuild %d of 200 new events ask the store", n)
-	}
-}
-
-// A week before all others gets its second layer in the size of ExpectedPerWeek.
-func TestWeekBeforeAllOthersGrowsToTheExpectedSize(t *testing.T) {
-	const expected = 50_000
-	o := engine.Options{ExpectedPerWeek: expected, RetentionWeeks: 10}
-	e, m, c := openAt(t, o)
-	wantVerdict(t, claim(t, e, event("one")), engine.Claimed)
-	base := stats(t, e).FilterBytes
-	claimMany(t, e, -5, 1, 2000, engine.Claimed)
-	if b := stats(t, e).FilterBytes - base; b != 4096 {
-		t.Fatalf("a week of 2,000 claims has %d bytes", b)
-	}
-	mustClose(t, e)
-	o.Clock = c.now
-	e, _ = reopen(t, m, o)
-	claimMany(t, e, -5, 2, 40_000, engine.Claimed)
-	if b := stats(t, e).FilterBytes - base; b < 4096+2*expected || b > 4096+2*expected+64 {
-		t.Errorf("a week of 42,000 claims, where 50,000 are expected, has %d bytes", b)
 	}
 }
 

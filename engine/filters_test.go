@@ -80,31 +80,6 @@ func TestFilterBoundThatIsRaisedLetsFiltersGrow(t *testing.T) {
 	}
 }
 
-func TestFilterIsSizedFromTheWeekBefore(t *testing.T) {
-	const n = 20000
-	e, m, c := openAt(t, engine.Options{ExpectedPerWeek: 100, RetentionWeeks: 10})
-	claimMany(t, e, -3, 1, n, engine.Claimed)
-	grown := func(e *engine.Engine, week int) uint64 {
-		t.Helper()
-		before := stats(t, e).FilterBytes
-		wantVerdict(t, claim(t, e, at("one", weeksLater(week))), engine.Claimed)
-		return stats(t, e).FilterBytes - before
-	}
-	if b := grown(e, -1); b < 2*n*9/10 || b > 2*n*11/10 {
-		t.Errorf("after a week of %d claims a filter has %d bytes", n, b)
-	}
-	if b := grown(e, 0); b > 4096 {
-		t.Errorf("after a week of one claim a filter has %d bytes", b)
-	}
-	if b := grown(e, -9); b > 4096 {
-		t.Errorf("before all others a filter has %d bytes", b)
-	}
-	e = open(t, m.CrashClone(0), engine.Options{ExpectedPerWeek: 100, Clock: c.now})
-	if b := grown(e, -2); b < 2*n*9/10 || b > 2*n*11/10 {
-		t.Errorf("after a crash, after a week of %d claims, a filter has %d bytes", n, b)
-	}
-}
-
 func TestHundredsOfNearlyEmptyWeeksCostLittleMemory(t *testing.T) {
 	e, m, c := openAt(t, engine.Options{RetentionWeeks: engine.KeepAll, ExpectedPerWeek: 1000})
 	var events []engine.Event
@@ -123,18 +98,4 @@ func TestHundredsOfNearlyEmptyWeeksCostLittleMemory(t *testing.T) {
 		t.Fatalf("after a crash filters of 800 weeks have %d bytes", b)
 	}
 	verifyClean(t, e, len(events))
-}
-
-// A filter is replaced when it is evicted, and when all are rebuilt.
-func TestClaimsAreAddedToTheFilterThatReplacedTheirs(t *testing.T) {
-	e, _, _ := openAt(t, engine.Options{RecentClaims: -1})
-	for _, id := range []string{"made", "found"} { // the filter
-		wantVerdict(t, claim(t, e, event(id)), engine.Claimed)
-	}
-	e.ForgetFilter(weekOf(t, noon))
-	events := manyEvents(10)
-	for _, ev := range events {
-		wantVerdict(t, claim(t, e, ev), engine.Claimed) // a batch of the store each
-	}
-	mustExpect(t, e, events, engine.Duplicate)
 }
