@@ -69,6 +69,7 @@ func (a *assigner) adjust(ctx context.Context, offsets map[string]map[int32]kgo.
 		}
 	}
 	clear(a.awaited)
+	a.shared.health.awaited.Store(0)
 	var all []topicPartition
 	for topic, partitions := range offsets {
 		for partition := range partitions {
@@ -146,6 +147,7 @@ func (a *assigner) await(added map[string][]int32) {
 			}
 		}
 	}
+	a.shared.health.awaited.Store(int64(len(a.awaited)))
 }
 
 // noLonger removes partitions that the group has taken away before they were adjusted.
@@ -155,6 +157,7 @@ func (a *assigner) noLonger(lost map[string][]int32) {
 			delete(a.awaited, topicPartition{topic, partition})
 		}
 	}
+	a.shared.health.awaited.Store(int64(len(a.awaited)))
 }
 
 // assigned is called after each rebalance, before the new partitions are read.
@@ -208,8 +211,13 @@ func (a *assigner) lost(lost map[string][]int32) {
 	if len(all) == 0 {
 		return
 	}
-	a.shared.opt.Telemetry.Logger.Warn("partitions were lost; their running batches are dropped", "group", a.shared.opt.Group, "partitions", len(all),
-		"hint", "the member was too slow to answer the group: check handler times, Options.Timeouts.Drain and the session timeout")
+	args := []any{"group", a.shared.opt.Group, "partitions", len(all)}
+	if err := a.shared.disconnected(); err != nil {
+		args = append(args, "error", err)
+	} else {
+		args = append(args, "hint", "the member was too slow to answer the group: check handler times, Options.Timeouts.Drain and the session timeout")
+	}
+	a.shared.opt.Telemetry.Logger.Warn("partitions were lost; their running batches are dropped", args...)
 	a.drain(all, 0)
 }
 

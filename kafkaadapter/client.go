@@ -75,6 +75,22 @@ func checkClient(opts []kgo.Opt, m *Membership) error {
 	return nil
 }
 
+// clientContext returns a context for the client that ends with the one in the application's options,
+// if there is one.
+func clientContext(opts []kgo.Opt) (context.Context, context.CancelFunc, error) {
+	probe, err := kgohooks.Probe(opts...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("hapax: making the Kafka client: %w", err)
+	}
+	defer probe.CloseAllowingRebalance()
+	from, ok := probe.OptValue(kgo.WithContext).(context.Context)
+	if !ok {
+		from = context.Background()
+	}
+	ctx, cancel := context.WithCancel(from)
+	return ctx, cancel, nil
+}
+
 func (c *Consumer) clientOptions() []kgo.Opt {
 	bytes := int32(min(c.shared.opt.Batching.MaxBufferedBytes/2/fetches, maxFetchBytes))
 	opts := append([]kgo.Opt{
@@ -85,7 +101,7 @@ func (c *Consumer) clientOptions() []kgo.Opt {
 		kgo.ProducerBatchCompression(kgo.ZstdCompression(), kgo.SnappyCompression(), kgo.NoCompression()), // of dead letters
 	}, c.shared.opt.Client...)
 	opts = append(opts,
-		kgo.WithHooks(newClient{c.shared}, c.shared.memory),
+		kgo.WithHooks(newClient{c.shared}, c.shared.memory, &c.shared.reach),
 		kgo.WithDecompressor(c.shared.decompressor),
 		kgo.ProducerBatchMaxBytesFn(c.shared.batchBytes),
 		kgo.ProducerLinger(0),   // letters are produced together, and the partition waits for them

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/kgohooks"
@@ -66,12 +67,13 @@ func New(eng *engine.Engine, options Options) (*Consumer, error) {
 }
 
 func (c *Consumer) gauges(labels prometheus.Labels) prometheus.Collector {
-	return newGauges(&c.shared.links, c.parts, labels)
+	return newGauges(c.shared, c.parts, c.Ready, labels)
 }
 
 // newConsumer makes the parts of a consumer.
 func newConsumer(options Options) *Consumer {
 	s := &shared{opt: options, links: links{failed: make(chan struct{}, 1)}, memory: feed.NewMemory(options.Batching.MaxBufferedBytes), surveys: make(chan struct{}, 4), fatal: make(chan error, 1)}
+	s.reach.Grace, s.reach.Quiet = options.Timeouts.Silence/3, options.Timeouts.Silence
 	parts := newAssignments(options.Batching, s.memory)
 	commits := &committer{s, parts, make(chan struct{}, 1)}
 	ask := requests{&openings{}, make(chan *partition, 16), commits}
@@ -102,7 +104,12 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	}
 	defer c.store.release()
 	defer c.hooks.Close()
-	if _, err := c.hooks.NewClient(c.clientOptions()...); err != nil { // it calls OnNewClient
+	client, endClient, err := clientContext(c.shared.opt.Client)
+	if err != nil {
+		return err
+	}
+	defer endClient()
+	if _, err := c.hooks.NewClient(append(c.clientOptions(), kgo.WithContext(client))...); err != nil { // it calls OnNewClient
 		return fmt.Errorf("hapax: making the Kafka client: %w", err)
 	}
 
@@ -110,6 +117,7 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	defer stopPolling(nil)
 	c.behind.Go(func() { c.commits.commitLoop(polling) })
 	c.behind.Go(func() { c.shared.wakeLoop(polling, c.parts) })
+	c.behind.Go(func() { c.shared.watchLoop(polling, c.Ready) })
 	c.behind.Go(func() { c.shared.lagLoop(polling, c.parts) })
 	c.behind.Go(func() { c.forgetLoop(polling) })
 	c.behind.Go(func() { c.shared.letterTopicLoop(polling) })
@@ -126,15 +134,25 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 		case <-polling.Done():
 		}
 	})
-	c.lookForTopics(polling)
+	c.behind.Go(func() { c.shared.topicLoop(polling) })
 	if err := c.poll.pollLoop(polling); err != nil {
 		stopPolling(err)
 	}
 	cause := context.Cause(polling)
 	stopPolling(cause)
 	c.shared.brokers.client.AllowRebalance()
-	c.behind.Wait()
-	err = c.shutdown()
+	loops := make(chan struct{})
+	go func() {
+		c.behind.Wait()
+		close(loops)
+	}()
+	select {
+	case <-loops:
+	case <-time.After(fenceTime): // requests to brokers that do not answer may take longer than their contexts
+	}
+	err = c.shutdown(endClient)
+	endClient()
+	<-loops
 	if ctx.Err() == nil { // ctx has not ended
 		return errors.Join(cause, err)
 	}
@@ -146,32 +164,20 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	}
 }
 
-// lookForTopics logs topics that do not exist; the client waits for them silently.
-func (c *Consumer) lookForTopics(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	details, err := c.shared.brokers.admin.ListTopics(ctx, c.shared.opt.topics()...)
-	if err != nil {
-		c.shared.opt.Telemetry.Logger.Warn("looking up the topics failed; the client retries", "group", c.shared.opt.Group, "error", err)
-		return
-	}
-	for _, d := range details {
-		if d.Err != nil {
-			c.shared.opt.Telemetry.Logger.Error("a topic cannot be consumed; the client waits for it", "topic", d.Topic, "error", d.Err)
-		}
-	}
-}
-
 // shutdown ends the partitions, commits their offsets to Kafka, and leaves the group. A static
-// member does not leave, and gets its partitions back if it returns within the session timeout.
-func (c *Consumer) shutdown() error {
+// member does not leave, and gets its partitions back if it returns within the session timeout. Requests
+// to brokers that do not answer are given up after Timeouts.Shutdown: endClient ends the client's context.
+func (c *Consumer) shutdown(endClient func()) error {
+	began := time.Now()
 	c.assign.closing.Store(true)
 	c.shared.brokers.client.AllowRebalance()
 	all, cut := c.assign.drainAtEnd(c.shared.opt.Timeouts.Shutdown)
+	left := max(c.shared.opt.Timeouts.Shutdown-time.Since(began), fenceTime)
+	defer time.AfterFunc(left, endClient).Stop()
 	if c.shared.opt.Membership.isPinned() {
 		c.assign.callRevoked(all)
 	} else {
-		c.leave()
+		c.leave(min(leaveTime, left))
 	}
 	c.shared.brokers.client.CloseAllowingRebalance()
 	// Close leaves again in the background and polls fetched records. Without this, leaving would
@@ -189,8 +195,8 @@ func (c *Consumer) shutdown() error {
 // end of the process; it removes the member after the session timeout.
 const leaveTime = 3 * time.Second
 
-func (c *Consumer) leave() {
-	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+func (c *Consumer) leave(limit time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	if err := c.shared.brokers.client.LeaveGroupContext(ctx); err != nil {
 		c.shared.opt.Telemetry.Logger.Warn("leaving the group failed; the brokers remove the member after the session timeout", "group", c.shared.opt.Group, "error", err)

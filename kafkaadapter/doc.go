@@ -123,6 +123,8 @@
 //	dedup_kafka_hold_age_seconds         gauge      topic, partition          age of the partition's hold
 //	dedup_kafka_batch_age_seconds        gauge      topic, partition          age of the current batch; grows while a handler hangs
 //	dedup_kafka_unprotected              gauge      -                         1 while the store is unavailable and records are handled without claims
+//	dedup_kafka_connection               gauge      state                     1 for the present state of the connection: never_connected, authentication_failed, connected, lost; 0 for the others
+//	dedup_kafka_ready                    gauge      -                         1 while Ready returns nil
 //	dedup_kafka_partition_paused         gauge      topic, partition          1 for each partition that the application has paused
 //	dedup_kafka_partition_stopped        gauge      topic, partition, reason  1 for each partition that is assigned but not read
 //
@@ -132,7 +134,8 @@
 // cannot be published, claimed events were lost, a handler was cut off, a topic does not exist, a
 // dead-letter topic cannot be written, or the store has failed with Options.ReopenStore. Warn: failed
 // attempts, dead letters, replays that are not accepted, records rejected or handled without a
-// claim, applied recovery policies, lost partitions, and errors that the client retries itself.
+// claim, applied recovery policies, lost partitions, errors that the client retries itself, and once a
+// minute why Ready returns an error.
 // Info: a partition continues after a stop. Duplicates are logged at
 // Options.Telemetry.DuplicateLevel, Debug by default. To log messages of the client, set
 // kgo.WithLogger in Options.Client.

@@ -44,6 +44,10 @@ var (
 	// retried; the partition is not read until it is published.
 	ErrDeadLetter = errors.New("hapax: a dead letter cannot be published; it is retried: create its topic, or fix the cause that follows")
 
+	// ErrDisconnected means that no broker of Kafka answers, or that the brokers refuse to
+	// authenticate the client. The client keeps trying.
+	ErrDisconnected = errors.New("hapax: no connection to Kafka")
+
 	// ErrSilent means that for longer than Timeouts.Silence the broker has not sent the records
 	// that it has of a partition, or has not answered. The client keeps retrying.
 	ErrSilent = errors.New("hapax: the broker does not answer for the partition: check the broker and its disks")

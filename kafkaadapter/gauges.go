@@ -5,20 +5,24 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hapax-dev/hapax/internal/reach"
 )
 
 // gauges are computed at each scrape, from the partitions that are assigned then.
 type gauges struct {
-	links                                                        *links
+	shared                                                       *shared
 	parts                                                        *assignments
+	readiness                                                    func() error
 	lag, stableLag, holdAge, batchAge, isPaused, isStopped, away *prometheus.Desc
+	connection, ready                                            *prometheus.Desc
 }
 
-func newGauges(links *links, parts *assignments, labels prometheus.Labels) *gauges {
+func newGauges(s *shared, parts *assignments, readiness func() error, labels prometheus.Labels) *gauges {
 	desc := func(name, help string, names ...string) *prometheus.Desc {
 		return prometheus.NewDesc("dedup_kafka_"+name, help, names, labels)
 	}
-	return &gauges{links, parts,
+	return &gauges{s, parts, readiness,
 		desc("lag_records", "Offsets between the store's and the end of the log.", "topic", "partition"),
 		desc("stable_lag_records", "Offsets between the store's and the last stable offset, which can be read now. Smaller than the lag while a transaction is open.", "topic", "partition"),
 		desc("hold_age_seconds", "Age of the partition's hold, which keeps weeks from expiring; weeks are kept longer if it exceeds the retention.", "topic", "partition"),
@@ -26,6 +30,8 @@ func newGauges(links *links, parts *assignments, labels prometheus.Labels) *gaug
 		desc("partition_paused", "1 for each assigned partition that the application has paused.", "topic", "partition"),
 		desc("partition_stopped", "1 for each assigned partition that is stopped, by reason.", "topic", "partition", "reason"),
 		desc("unprotected", "1 while the store is unavailable and records are handled without claims, 0 otherwise."),
+		desc("connection", "1 for the present state of the connection to Kafka, 0 for the other states.", "state"),
+		desc("ready", "1 while Ready returns nil, 0 otherwise."),
 	}
 }
 
@@ -38,15 +44,25 @@ func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
 	ch <- g.isPaused
 	ch <- g.isStopped
 	ch <- g.away
+	ch <- g.connection
+	ch <- g.ready
 }
 
 // Collect is part of prometheus.Collector.
 func (g *gauges) Collect(ch chan<- prometheus.Metric) {
-	away := 0.0
-	if _, err := g.links.get(); err != nil {
-		away = 1
+	is := func(d *prometheus.Desc, yes bool, labels ...string) {
+		value := 0.0
+		if yes {
+			value = 1
+		}
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	ch <- prometheus.MustNewConstMetric(g.away, prometheus.GaugeValue, away)
+	is(g.away, g.shared.isAway())
+	is(g.ready, g.readiness() == nil)
+	state, _ := g.shared.reach.State(time.Now())
+	for _, s := range reach.States {
+		is(g.connection, s == state, s.String())
+	}
 	for _, p := range g.parts.all() {
 		n := strconv.Itoa(int(p.pos.Partition))
 		gauge := func(d *prometheus.Desc, value float64, labels ...string) {

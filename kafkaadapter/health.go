@@ -15,21 +15,31 @@ var (
 	ErrNotLive = errors.New("hapax: the consumer is not live: restart the process")
 )
 
-// Ready returns nil while the consumer is a member of its group and reads all partitions that are
-// assigned to it: each has been looked up, is owned, and is not stopped, and the dead-letter topics
-// exist and may be written to. A paused partition counts as read, and a member without partitions
-// is ready. Otherwise the error wraps ErrNotReady, the StopError of each stopped partition, and
-// ErrUnprotected while records are handled without claims (Options.ReopenStore). Ready asks no broker,
-// and is safe for concurrent use.
+// Ready returns nil while brokers answer, all topics exist, and the consumer is a member of its group
+// and reads all partitions that are assigned to it: each has been looked up, is owned, and is not
+// stopped, and the dead-letter topics exist and may be written to. A paused partition counts as read,
+// and a member without partitions is ready. Otherwise the error wraps ErrNotReady, the StopError of
+// each stopped partition, ErrDisconnected while no broker answers, and ErrUnprotected while records are
+// handled without claims (Options.ReopenStore). It is logged once a minute as long as it lasts, and the
+// gauge dedup_kafka_ready is 0. Ready asks no broker, and is safe for concurrent use.
 func (c *Consumer) Ready() error {
 	if c.shared.health.outcome.Load() != nil {
 		return fmt.Errorf("%w: Run has returned", ErrNotReady)
 	}
-	if !c.shared.health.joined.Load() {
-		return fmt.Errorf("%w: it has not joined the group %q yet", ErrNotReady, c.shared.opt.Group)
-	}
 	var all []error
+	if err := c.shared.disconnected(); err != nil {
+		all = append(all, err)
+	}
+	if !c.shared.health.joined.Load() {
+		all = append(all, fmt.Errorf("it has not joined the group %q yet", c.shared.opt.Group))
+	}
+	if n := c.shared.health.awaited.Load(); n > 0 {
+		all = append(all, fmt.Errorf("the group's offsets of %d new partitions cannot be fetched yet: the coordinator is loading them, or a transaction that committed some is open", n))
+	}
 	if err := c.shared.health.letters.Load(); err != nil {
+		all = append(all, *err)
+	}
+	if err := c.shared.health.topics.Load(); err != nil && *err != nil {
 		all = append(all, *err)
 	}
 	_, away := c.shared.links.get()

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
@@ -130,6 +133,7 @@ func TestNotReadyBeforeAPartitionIsBackAtTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.shared.health.joined.Store(true)
+	c.shared.reach.OnBrokerRead(kgo.BrokerMetadata{}, int16(kmsg.Metadata), 0, 0, 0, nil)
 	p := c.assign.newWorker(topicPartition{"in", 0}, nil, 0).state.partition
 	c.parts.put(p)
 	p.enter(unprotected)

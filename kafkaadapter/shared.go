@@ -2,11 +2,13 @@ package kafkaadapter
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/reach"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/feed"
 )
@@ -24,6 +26,7 @@ type shared struct {
 	positions sync.Map // topics whose records were found to have no id, see notePositions
 
 	brokers      brokers
+	reach        reach.Watch        // of the client
 	memory       *feed.Memory       // of fetched records
 	decompressor *feed.Decompressor // of the client
 	surveys      chan struct{}      // see surveyFrom
@@ -34,9 +37,20 @@ type shared struct {
 // health is what Ready and Live need in addition to the states of the partitions.
 type health struct {
 	joined  atomic.Bool           // the group has made an assignment for this member
+	awaited atomic.Int64          // new partitions whose commits the client has not fetched yet
 	outcome atomic.Pointer[error] // of Run, once it has returned
 	// why dead letters cannot be published, as last reported by the brokers
 	letters atomic.Pointer[error]
+	// which topics cannot be consumed, as last reported by the brokers; nil before that, and to nil if all can
+	topics atomic.Pointer[error]
+}
+
+// disconnected returns an error with the cause while no broker answers.
+func (c *shared) disconnected() error {
+	if state, err := c.reach.State(time.Now()); err != nil {
+		return fmt.Errorf("%w (%v): %w", ErrDisconnected, state, err)
+	}
+	return nil
 }
 
 // fail ends Run.

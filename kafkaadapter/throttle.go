@@ -6,7 +6,7 @@ import (
 )
 
 // logEvery is the interval in which one kind of message is logged once.
-const logEvery = 10 * time.Second
+const logEvery = time.Minute
 
 // A throttle passes one message of each kind in an interval, and counts the others. A kind is a
 // text and a partition.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -26,6 +27,45 @@ func (w *wire) options(o *Options) {
 		}
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}))
+}
+
+// A cuttable is a wire whose connections can be cut.
+type cuttable struct {
+	wire
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func newCuttable() *cuttable {
+	w := &cuttable{}
+	w.up.Store(true)
+	return w
+}
+
+func (w *cuttable) options(o *Options) {
+	o.Client = append(o.Client, kgo.Dialer(func(ctx context.Context, network, address string) (net.Conn, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !w.up.Load() {
+			w.failed.Add(1)
+			return nil, errors.New("no way there")
+		}
+		c, err := new(net.Dialer).DialContext(ctx, network, address)
+		if err == nil {
+			w.conns = append(w.conns, c)
+		}
+		return c, err
+	}))
+}
+
+// cut ends all connections, and makes new ones fail.
+func (w *cuttable) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.up.Store(false)
+	for _, c := range w.conns {
+		c.Close()
+	}
 }
 
 func (w *wire) untilFailed(t *testing.T, m *member) {
