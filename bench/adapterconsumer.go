@@ -32,10 +32,10 @@ type adapterConsumer struct {
 
 	metrics  *prometheus.Registry
 	observer *observer
-	from     uint64        // claims when it started
-	calls    atomic.Uint64 // of the handler
+	from     uint64        // claims of the engine when it started
+	calls    atomic.Uint64 // calls of the handler
 	first    firstFetch
-	measured measurement // until the end was reached
+	measured measurement // set when the end was reached
 }
 
 func (c *consumer) consumeWithAdapter(say *runner.Voice) error {
@@ -141,8 +141,8 @@ func (c *adapterConsumer) giveUp(err error) {
 	os.Exit(1)
 }
 
-// number returns which event a handler was given. A retry would not help: the record of another
-// program would remain one.
+// number returns the number of the event that a handler got. An error is permanent, because only a
+// record of another program has no number.
 func (c *adapterConsumer) number(rec *kafkaadapter.Record) uint64 {
 	number, err := traffic.NumberOf(rec.Record, c.order.Limit)
 	if err == nil && rec.Verdict != engine.Claimed {
@@ -154,7 +154,7 @@ func (c *adapterConsumer) number(rec *kafkaadapter.Record) uint64 {
 	return number
 }
 
-// handleOwn reports its start and its return.
+// handleOwn reports when it starts and when it returns.
 func (c *adapterConsumer) handleOwn(_ context.Context, rec *kafkaadapter.Record) error {
 	c.calls.Add(1)
 	if c.order.Measure {
@@ -169,7 +169,7 @@ func (c *adapterConsumer) handleOwn(_ context.Context, rec *kafkaadapter.Record)
 	return nil
 }
 
-// handleWork does the work of the event, and counts it, in the transaction that claims it.
+// handleWork does the work of the event and counts it, in the transaction that claims the event.
 func (c *adapterConsumer) handleWork(_ context.Context, tx *engine.Tx, rec *kafkaadapter.Record) error {
 	c.calls.Add(1)
 	if c.order.Measure {
@@ -217,17 +217,17 @@ func (c *adapterConsumer) watch(ctx context.Context, stop context.CancelCauseFun
 	}
 }
 
-// allBegun reports whether the handlers of all claims have begun. In mode own the offset commits
-// before them, and an orderly end withdraws the claims that wait for theirs.
+// allBegun reports whether the handlers of all claims have started. In mode own the offset commits
+// before the handlers run, and a clean end withdraws the claims whose handlers have not started.
 func (c *adapterConsumer) allBegun() bool {
 	if c.order.Kind != adapterOwn || c.order.Workload.Slow > 0 { // the slow partition is left unfinished
 		return true
 	}
-	claims, err := c.claims() // those of every earlier offset, unlike Stats
+	claims, err := c.claims() // unlike Stats, it includes the claims of every earlier offset
 	return err != nil || c.calls.Load() >= less(claims, c.from)
 }
 
-// tell reports the consumer's progress: by the offset if its handler passes no gate.
+// tell reports the consumer's progress. If its handler passes no gate, the progress is the offset.
 func (c *adapterConsumer) tell(at uint64) {
 	now := progress{at, c.calls.Load(), c.observer.conflicts.Load()}
 	if !c.order.Measure {
@@ -249,8 +249,8 @@ func (c *adapterConsumer) positions(ctx context.Context) ([]int64, error) {
 	return next, nil
 }
 
-// spread returns how many times as far the first partition is as the last one, each as a share of
-// its records. A partition that has not begun counts as if its first record were done.
+// spread returns the progress of the fastest partition divided by that of the slowest, each as a
+// share of its records. A partition without progress counts as if its first record were done.
 func spread(next, ends []int64) float64 {
 	least, most := 1.0, 0.0
 	for p, end := range ends {
@@ -262,8 +262,8 @@ func spread(next, ends []int64) float64 {
 	return most / least
 }
 
-// finish reports the measurement: events by the adapter's count of those that it has handled and
-// committed.
+// finish reports the measurement. The number of events is the adapter's count of handled and
+// committed events.
 func (c *adapterConsumer) finish() (err error) {
 	c.tell(sum(c.order.Ends))
 	if c.order.Measure {

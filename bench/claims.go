@@ -37,19 +37,20 @@ type ClaimsOptions struct {
 // generation of ids. A figure that was not requested is null.
 type ClaimsReport struct {
 	ClaimsPerS float64 `json:"claims_per_s"`
-	// BaselinePerS is the rate of the same keys and values in the bare store library, in blind,
-	// durable batches of the same size, with BaselineSetting: the fastest in the first round, whose
-	// rates BaselineGrid has. Ratio is ClaimsPerS over it; Ratios are those of the rounds.
+	// BaselinePerS is the rate at which the bare store library writes the same keys and values,
+	// blindly, in durable batches of the same size, with BaselineSetting. That is the fastest
+	// setting of the first round, whose rates are in BaselineGrid. Ratio is ClaimsPerS divided by
+	// BaselinePerS; Ratios are the ratios of the rounds.
 	BaselinePerS    *float64      `json:"baseline_per_s"`
 	Ratio           *float64      `json:"ratio"`
 	Ratios          []float64     `json:"ratios,omitempty"`
 	BaselineSetting string        `json:"baseline_setting,omitempty"`
 	BaselineGrid    []SettingRate `json:"baseline_grid,omitempty"`
 
-	// LastOverFirst is the rate of the last tenth of the events over that of the first.
+	// LastOverFirst is the rate of the last tenth of the events divided by that of the first tenth.
 	LastOverFirst *float64 `json:"last_over_first"`
 	// CPUPerClaim is the processor time of the process for each event, user and system, from the
-	// opened engine until the store is idle: that of all goroutines, compactions included, without
+	// open engine until the store is idle. It includes all goroutines and compactions, and excludes
 	// the generation of ids. Null if the operating system is not Linux.
 	CPUPerClaim *float64 `json:"cpu_us_per_claim"`
 
@@ -57,16 +58,16 @@ type ClaimsReport struct {
 	// that of the claims alone, as the store estimates it.
 	BytesPerClaim      float64 `json:"bytes_per_claim"`
 	ClaimBytesPerClaim float64 `json:"claim_bytes_per_claim"`
-	// WriteAmplification is all bytes written to files, log included, over the bytes of the claims'
-	// keys and records. It is taken when the store is idle.
+	// WriteAmplification is the number of bytes written to files, log included, divided by the
+	// bytes of the claims' keys and records. It is measured when the store is idle.
 	WriteAmplification float64 `json:"write_amplification"`
 	// HeapBytes is the growth of the heap, after a collection, from before the engine was opened
 	// until it had judged all events: cache, small filters and the store's data. Large filters are
 	// outside of it (Linux).
 	HeapBytes uint64 `json:"heap_bytes"`
-	// RSSBytes is the resident memory of the process when the engine had judged all events, with the
-	// store's cache and the program; in later rounds also with what is left of earlier ones. It is
-	// the highest of the rounds. Null if the operating system is not Linux.
+	// RSSBytes is the resident memory of the process when the engine has judged all events, with
+	// the store's cache and the program. In later rounds it includes what is left of earlier
+	// rounds. It is the maximum of the rounds. Null if the operating system is not Linux.
 	RSSBytes *uint64 `json:"rss_bytes"`
 	// FilterFPRate is the share of the new events that the filter considered possible repeats.
 	FilterFPRate float64 `json:"filter_fp_rate"`
@@ -155,14 +156,14 @@ type claiming struct {
 	source traffic.Source
 	report *ClaimsReport
 
-	engine              fed         // of all rounds
+	engine              fed         // the sum of all rounds
 	baseline            *rawFeeding // the fastest; nil while it is not known
 	negatives, falsePos uint64
 	diskBytes           uint64
 	claimBytes          uint64
 	writtenBytes        uint64
 	residentBytes       uint64
-	cpu                 time.Duration // less that of the generation of ids
+	cpu                 time.Duration // without the generation of ids
 }
 
 // A rawFeeding feeds the bare store with one of its settings.
@@ -179,7 +180,7 @@ func (c *claiming) feeding(stage string, callers, inFlight int) *feeding {
 	}
 }
 
-// grid returns the settings of the bare store: its own, with one and with all batches in flight.
+// grid returns the settings of the bare store, each with one batch and with all batches in flight.
 func (c *claiming) grid() (grid []*rawFeeding) {
 	for _, inFlight := range slices.Compact([]int{1, c.InFlight}) {
 		for _, s := range c.kind.raw {
@@ -195,8 +196,8 @@ func (c *claiming) grid() (grid []*rawFeeding) {
 	return grid
 }
 
-// inRounds measures the engine and, with the baseline, the whole grid in the first round and the
-// fastest setting of that in the others.
+// inRounds measures the engine in each round. With the baseline, it also measures the whole grid in
+// the first round, and the fastest setting in the other rounds.
 func (c *claiming) inRounds(dir string) error {
 	ours := &timing{take: c.feedEngine}
 	if c.Baseline {
@@ -310,7 +311,7 @@ func heapBytes() uint64 {
 	return m.HeapAlloc
 }
 
-// finish computes the figures from the sums, also of a run that failed.
+// finish computes the figures from the sums, even after a failed run.
 func (c *claiming) finish() {
 	r := c.report
 	r.Claimed, r.Duplicate, r.Rounds = c.judged.claimed, c.judged.duplicate, c.Rounds

@@ -39,7 +39,7 @@ type reached struct {
 	Verdicts  string
 }
 
-// A killFault breaks a rule on purpose, so that a test can see the ledger detect it.
+// A killFault breaks a rule on purpose, so that a test sees that the ledger detects it.
 type killFault string
 
 const (
@@ -74,7 +74,8 @@ func (w *claimWorker) Do(say *runner.Voice) (err error) {
 	})
 }
 
-// consume sends the events of a partition from the first without an answer, or from some before it.
+// consume sends the events of a partition, starting with the first one without an answer or a few
+// before it.
 func (w *claimWorker) consume(p int) error {
 	at, end := w.From[p], w.deal.Ends
 	if w.Mode == Work {
@@ -128,14 +129,14 @@ func (w *claimWorker) send(p int, at, n uint64) error {
 	return nil
 }
 
-// invite prolongs a moment in which a kill shows the fault. At the point of the kill it does not
-// end, so that at least the other partitions are in it.
+// invite prolongs the moment in which a kill shows the fault. At the point of the kill this moment
+// does not end, so that at least the other partitions are in it.
 func (w *claimWorker) invite() {
 	time.Sleep(faultPause)
 	w.gate.Hold()
 }
 
-// ack reports verdicts; none is encoded as a claim.
+// ack reports verdicts.
 func (w *claimWorker) ack(p int, at uint64, results []engine.Result) {
 	letters := make([]byte, len(results))
 	for i := range results {

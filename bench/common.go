@@ -103,12 +103,13 @@ func thousands(n uint64) string {
 
 // A timing is a rate that is measured once in each round, because other load on a machine varies.
 type timing struct {
-	// take returns events per second. Its directory is new, and removed afterwards.
+	// take returns events per second. Its directory is new and is removed afterwards.
 	take func(dir string) (perS float64, err error)
 	perS []float64 // of the rounds
 }
 
-// inRounds measures all timings in each round, in rotating order: none always follows the same one.
+// inRounds measures all timings in each round, in rotating order, so that no timing always follows
+// the same one.
 func inRounds(rounds int, dir string, timings ...*timing) error {
 	for i := range rounds {
 		for j := range timings {

@@ -28,14 +28,15 @@ const (
 	adapterWork consumerKind = consumerKind(Work) // the adapter, with the work
 	rawLoop     consumerKind = "raw"              // polls and does nothing: the upper bound
 	atLeastOnce consumerKind = "at least once"    // handles all records, then commits
-	// the same, except for the events of a set in its memory; it claims there first
+	// like atLeastOnce, but skips events that are in a set in memory; it adds to the set before it
+	// handles
 	memorySet   consumerKind = "in-memory set"
 	engineAlone consumerKind = "engine alone" // claims the events of the log without a broker
 	// commits, then claims and works in one transaction: the broken rule
 	offsetFirst consumerKind = "offset first"
 )
 
-// name returns the kind in the names of groups and files.
+// name returns the kind as it appears in the names of groups and files.
 func (k consumerKind) name() string { return strings.ReplaceAll(string(k), " ", "-") }
 
 // A consumer is a process that consumes a topic. It consumes until it has read to the topic's ends,
@@ -84,10 +85,9 @@ func (c *consumer) openStore(observer engine.Observer) (*opened, error) {
 	return openEngine(c.Store, c.Dir, tuning{slowSync: c.SlowSync}, engine.Options{RetentionWeeks: c.Weeks, Observer: observer})
 }
 
-// claimAlone claims all events of the log, in their order, without a broker: this is the time of
-// the engine alone. There are as many callers as the topic has partitions, each with batches of the
-// adapter's maximum size, and every batch is durable. Events are generated while the clock is
-// stopped.
+// claimAlone claims all events of the log, in their order, without a broker, to measure the engine
+// alone. There are as many callers as the topic has partitions, each with batches of the adapter's
+// maximum size, and every batch is durable. Events are generated while the clock is stopped.
 func (c *consumer) claimAlone(say *runner.Voice) error {
 	e, err := c.openStore(nil)
 	if err != nil {
@@ -115,13 +115,13 @@ type progress struct {
 
 // A measurement is the report of a consumer that was not killed.
 type measurement struct {
-	// Seconds are from the first fetched record to the last one's offset, CPUSeconds the processor
-	// time of the process meanwhile, user and system; 0 if it is unknown.
+	// Seconds is the time from the first fetched record to the offset of the last one. CPUSeconds
+	// is the processor time of the process in that time, user and system; 0 if it is unknown.
 	Seconds, CPUSeconds float64
-	// Handled counts events (for a plain loop: records), Claims those of the engine.
+	// Handled counts events, or records for a plain loop. Claims counts claims of the engine.
 	Handled, Claims uint64
-	// Spread is how many times as far the first partition has come as the last one, each as a share
-	// of its records, when half of all records are done. 0 for a plain loop.
+	// Spread is the progress of the fastest partition divided by that of the slowest, each as a
+	// share of its records, when half of all records are done. 0 for a plain loop.
 	Spread float64
 }
 
@@ -129,7 +129,7 @@ type measurement struct {
 type firstFetch struct {
 	once sync.Once
 	at   time.Time
-	used time.Duration // processor time of the process until then
+	used time.Duration // processor time of the process when they arrived
 }
 
 // OnFetchBatchRead is part of kgo.HookFetchBatchRead.
@@ -139,8 +139,8 @@ func (f *firstFetch) OnFetchBatchRead(kgo.BrokerMetadata, string, int32, kgo.Fet
 
 func (f *firstFetch) begin() { f.at, f.used = time.Now(), processTime() }
 
-// since returns the time since the first records, and the processor time that the process has used
-// in it. It is called after records were polled.
+// since returns the time since the first records arrived, and the processor time that the process
+// has used since then. It is called after records were polled.
 func (f *firstFetch) since() measurement {
 	f.once.Do(f.begin)
 	return measurement{Seconds: time.Since(f.at).Seconds(), CPUSeconds: (processTime() - f.used).Seconds()}
@@ -150,7 +150,7 @@ func (f *firstFetch) since() measurement {
 // retried.
 const mostAttempts = 1 << 20
 
-// consumerOptions are those of a consumer that is its group's only member.
+// consumerOptions returns the options of a consumer that is the only member of its group.
 func consumerOptions(seeds []string, group string, routes ...kafkaadapter.Route) kafkaadapter.Options {
 	return kafkaadapter.Options{
 		Group: group, Routes: routes, Client: []kgo.Opt{kgo.SeedBrokers(seeds...)},
@@ -163,7 +163,7 @@ func warnings() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// eachMetric calls do with each metric of a name.
+// eachMetric calls do with each metric that has the name.
 func eachMetric(from prometheus.Gatherer, name string, do func(*dto.Metric)) error {
 	families, err := from.Gather()
 	for _, f := range families {
@@ -181,7 +181,7 @@ type consuming struct {
 	consumer consumer // without its gate
 	topic    *topics.Filled
 	kills    []runner.Kill
-	way      uint64 // its length, in the units of the gate
+	way      uint64 // the length of the run, in the units of the gate
 	stage    string
 	progress Progress
 	tell     func(sentence string) // nil: none
@@ -189,7 +189,7 @@ type consuming struct {
 	ledger   *ledger
 	killed   int
 	seconds  float64
-	returned uint64 // handlers that have returned, in mode own
+	returned uint64 // mode own: handlers that have returned
 	atRisk   uint64 // events that were claimed and whose handler had not returned at a kill
 	measured measurement
 	done     progress // over all processes
@@ -244,8 +244,8 @@ func (c *consuming) run(ctx context.Context) error {
 	return err
 }
 
-// check compares the store of the consumer's processes with the topic, or their reports if they have
-// no state.
+// check compares the store of the consumer's processes with the topic. If they have no state, it
+// compares their reports.
 func (c *consuming) check(ctx context.Context) error {
 	switch c.consumer.Kind {
 	case adapterWork, offsetFirst:

@@ -20,7 +20,7 @@ import (
 // a line end.
 type logReader struct {
 	lines *bufio.Reader
-	text  *bufio.Reader // of the line that row parses
+	text  *bufio.Reader // the line that row parses
 	row   *csv.Reader
 	close func() error
 
@@ -87,7 +87,7 @@ func (r *logReader) readLine() (text []byte, long bool, err error) {
 		return nil, false, err
 	}
 	r.line++
-	for more := long; more && err == nil; { // an error is returned again for the next line
+	for more := long; more && err == nil; { // the next call returns the error again
 		_, more, err = r.lines.ReadLine()
 	}
 	return text, long, nil

@@ -22,19 +22,20 @@ type DemoOptions struct {
 const (
 	demoRepeats    = 0.2
 	demoPartitions = 4
-	// a killed consumer continues record by record for as many, so that a record that kills it is
-	// found
+	// a consumer that was killed handles this many records one by one, so that it finds a record
+	// that kills it
 	demoBatch = 512
 )
 
-// A DemoReport is the outcome of the events of a topic whose consumer was killed meanwhile: through
-// the adapter, and for comparison without it, killed as often at the same points.
+// A DemoReport is the outcome of the events of a topic whose consumer was killed several times:
+// with the adapter, and for comparison without it, with as many kills at the same points.
 type DemoReport struct {
 	DemoTable
 	Kills   int     `json:"kills"`
 	Seconds float64 `json:"seconds"`
-	// MemorySet claims in a set in the consumer's memory before it handles. AtLeastOnce handles all
-	// records. Both commit their offsets after the handler.
+	// MemorySet is the outcome of a consumer that adds each event to a set in its memory before it
+	// handles the event, and AtLeastOnce that of one that handles all records. Both commit their
+	// offsets after the handler.
 	MemorySet   DemoTable `json:"in_memory_set"`
 	AtLeastOnce DemoTable `json:"at_least_once"`
 	Outcome
@@ -45,8 +46,9 @@ type DemoTable struct {
 	// Sent records are in the topic, repeats included; Distinct is the number of events among them.
 	Sent     uint64 `json:"sent"`
 	Distinct uint64 `json:"distinct"`
-	// Handled events took effect: through the adapter, in the committed business state; otherwise
-	// in the handler's. Lost ones did not; those handled twice took effect more than once.
+	// Handled counts the events that took effect: in the committed business state with the adapter,
+	// in the state of the handler without it. Lost counts the events that did not take effect, and
+	// HandledTwice those that took effect more than once.
 	Handled      uint64 `json:"handled"`
 	Lost         uint64 `json:"lost"`
 	HandledTwice uint64 `json:"handled_twice"`
@@ -110,7 +112,7 @@ func (o *DemoOptions) complete() error {
 type demonstration struct {
 	run   kafkaRun
 	tell  func(sentence string)
-	kills []runner.Kill // of a consumer that counts events
+	kills []runner.Kill // kills of a consumer that counts events
 }
 
 func (d *demonstration) all(ctx context.Context, report *DemoReport) error {
@@ -140,7 +142,7 @@ func (d *demonstration) all(ctx context.Context, report *DemoReport) error {
 func (d *demonstration) consumer(ctx context.Context, kind consumerKind, t *DemoTable) (killed int, err error) {
 	c := d.run.newConsumer(kind, d.run.dir, kind.name())
 	c.tell, c.consumer.Batch = d.tell, demoBatch
-	for _, k := range d.kills { // the run is longer for a consumer that counts repeats
+	for _, k := range d.kills { // the run of a consumer that counts repeats is longer
 		slack := k.Gate.Wait - k.Gate.Here
 		k.Gate.Here = k.Gate.Here * c.way / d.run.topic.Distinct
 		k.Gate.Wait = min(k.Gate.Here+slack, c.way-1)

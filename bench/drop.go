@@ -40,12 +40,12 @@ type DropReport struct {
 	DropMS float64 `json:"drop_ms"`
 
 	// BytesBefore is the size of the claims on disk before the drop, when the store was idle: the
-	// store's estimate over all weeks, but at most the size of the files. BytesAfter is that less
-	// the freed bytes, which are the smaller of two values: by how much the files with claims have
-	// become smaller (plus the claims made meanwhile, by the store's estimate); and the dropped
-	// week's part of BytesBefore, as far as the store's estimate for its ranges has fallen. The
-	// first alone would also count what a compaction frees otherwise, above all the trimmed
-	// journal; the second alone would trust the store.
+	// store's estimate over all weeks, but at most the size of the files. BytesAfter is BytesBefore
+	// less the freed bytes, which are the smaller of two values. The first is the decrease of the
+	// files with claims (plus the claims made meanwhile, by the store's estimate). The second is
+	// the dropped week's part of BytesBefore, as far as the store's estimate for its ranges has
+	// fallen. The first value alone would also count other bytes that compactions free, above all
+	// the trimmed journal. The second alone would trust the store.
 	BytesBefore uint64 `json:"bytes_before"`
 	BytesAfter  uint64 `json:"bytes_after"`
 	// FilesBefore and FilesAfter are the sizes of the files with claims, including their other
@@ -53,20 +53,20 @@ type DropReport struct {
 	FilesBefore uint64 `json:"claim_files_before"`
 	FilesAfter  uint64 `json:"claim_files_after"`
 
-	// ExpectedShare is the share of the claims that were in the dropped week, ReclaimedShare that
-	// of BytesBefore that was freed, and ReclaimS the time from the beginning of the drop until 95
+	// ExpectedShare is the share of the claims that were in the dropped week. ReclaimedShare is the
+	// share of BytesBefore that was freed. ReclaimS is the time from the start of the drop until 95
 	// % of the expected share were free; -1 if they were not freed.
 	ExpectedShare  float64 `json:"expected_share"`
 	ReclaimedShare float64 `json:"reclaimed_share"`
 	ReclaimS       float64 `json:"reclaim_s"`
 
-	// LateVerdict is the verdict of a new event of the dropped week, and of the repeat of a claimed
+	// LateVerdict is the verdict on a new event of the dropped week, and on a repeat of a claimed
 	// one.
 	LateVerdict string `json:"late_verdict"`
 
-	// ClaimsDuring single claims were made from the drop until the space was free. MaxStallMS is
-	// the maximum time of one of them, MaxStallBeforeMS that of one second of the same load before
-	// the drop.
+	// ClaimsDuring counts the single claims that were made from the drop until the space was free.
+	// MaxStallMS is the longest of them, and MaxStallBeforeMS the longest claim in one second of
+	// the same load before the drop.
 	ClaimsDuring     uint64  `json:"claims_during"`
 	MaxStallMS       float64 `json:"max_stall_ms"`
 	MaxStallBeforeMS float64 `json:"max_stall_before_ms"`
@@ -118,8 +118,8 @@ type dropping struct {
 }
 
 // fill claims N events. It closes the store and opens it again, twice, so that the measurement
-// begins in the state of a running store: the journal trimmed by the snapshots of the filters, and
-// all claims in files.
+// starts in the state of a running store: the snapshots of the filters have trimmed the journal,
+// and all claims are in files.
 func (d *dropping) fill() error {
 	start := time.Now()
 	o := &feeding{source: d.source, stage: "fill", n: d.N, batch: fillBatch, callers: 1, progress: d.Progress}
@@ -132,7 +132,7 @@ func (d *dropping) fill() error {
 		if j.claimed == 0 {
 			_, err = j.all(d.ctx, o, e)
 		} else {
-			_, err = e.Engine.TryClaim(d.ctx, d.during(j.claimed, 1<<40)) // a batch, so that closing makes a snapshot
+			_, err = e.Engine.TryClaim(d.ctx, d.during(j.claimed, 1<<40)) // a further batch makes Close write a snapshot
 		}
 		if err = errors.Join(err, e.Engine.Close()); err != nil {
 			return err
@@ -143,8 +143,7 @@ func (d *dropping) fill() error {
 	return nil
 }
 
-// during returns an event that is claimed during the drop, in the current week and a scope of its
-// own.
+// during returns an event to claim during the drop, in the current week and in a separate scope.
 func (d *dropping) during(caller uint64, n uint64) engine.Event {
 	ev, _ := d.source.Event(1<<60|caller<<45|n, nil)
 	ev.Scope, ev.Time = duringScope, d.source.Latest.Start()
@@ -186,7 +185,7 @@ func (d *dropping) before() (err error) {
 	if len(d.weeks) != d.Weeks {
 		return fmt.Errorf("%d claims fell into %d of %d weeks: give more claims", d.N, len(d.weeks), d.Weeks)
 	}
-	var all, estimate uint64 // the bytes are too high where ranges are small
+	var all, estimate uint64 // for small ranges the estimate is too high
 	for _, w := range d.weeks {
 		all += w.Claims
 		estimate += w.Bytes
@@ -240,7 +239,7 @@ func (d *dropping) after() (err error) {
 	if err != nil {
 		return err
 	}
-	var held uint64 // by the dropped week, still
+	var held uint64 // bytes that the dropped week still holds
 	for _, scope := range d.weeks[0].Scopes {
 		n, err := d.e.store.BucketBytes(storage.Bucket{Scope: scope.Scope, Week: d.weeks[0].Week})
 		if err != nil {
@@ -249,7 +248,7 @@ func (d *dropping) after() (err error) {
 		held += n
 	}
 	freed := float64(less(d.weeks[0].Bytes, held)) / float64(max(d.weeks[0].Bytes, 1))
-	dropped := r.ExpectedShare * float64(r.BytesBefore) // its claims are as long as the others
+	dropped := r.ExpectedShare * float64(r.BytesBefore) // its claims have the same size as the others
 	back := min(less(r.FilesBefore+made, r.FilesAfter), uint64(freed*dropped))
 	r.BytesAfter = r.BytesBefore - back
 	if r.BytesBefore > 0 {

@@ -16,9 +16,9 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A feeding is traffic of n events that goes to an engine or a bare store in batches. Events are
-// generated in portions, while the clock of the measurement is stopped; callers take batches of them
-// in order.
+// A feeding sends n events to an engine or a bare store in batches. Events are generated in
+// portions while the clock of the measurement is stopped, and callers take batches of them in
+// order.
 type feeding struct {
 	source            traffic.Source
 	stage             string
@@ -31,12 +31,13 @@ type feeding struct {
 
 const portionEvents = 1 << 18
 
-// Fed is what was fed to an engine or to a bare store.
+// fed counts what was sent to an engine or to a bare store.
 type fed struct {
 	n     uint64 // events, or their prepared form
 	fresh uint64 // distinct events of them
 	took  time.Duration
-	// FirstTenth and lastTenth of the events took these parts of took; 0 if there are fewer than ten.
+	// firstTenth and lastTenth are the parts of took for the first and the last tenth of the
+	// events; 0 if there are fewer than ten.
 	firstTenth, lastTenth time.Duration
 	generating            time.Duration // processor time, unless it is unknown
 }
@@ -57,8 +58,8 @@ func (f *fed) perS() float64 {
 	return float64(f.n) / f.took.Seconds()
 }
 
-// feed prepares each portion, also while the clock is stopped, and lets the callers process it in
-// batches: start begins with one, and the func that it returns waits until it is done.
+// feed prepares each portion while the clock is stopped, and lets the callers process it in
+// batches. start starts a batch, and the func that it returns waits until the batch is done.
 func feed[T any](ctx context.Context, o *feeding, prepare func([]engine.Event) ([]T, error), start func(batch []T) (wait func() error)) (f fed, err error) {
 	t := traffic.Numbers{Seed: o.source.Seed, Share: o.repeats, Repeats: o.repeated}
 	events := make([]engine.Event, 0, min(portionEvents, o.n))
@@ -108,7 +109,7 @@ func feed[T any](ctx context.Context, o *feeding, prepare func([]engine.Event) (
 	return f, nil
 }
 
-// call is a caller: it takes batches from next on until there are none, and returns when all of its
+// call is one caller. It takes batches from next until there are none, and returns when all its
 // batches are done.
 func call[T any](ctx context.Context, o *feeding, items []T, next *atomic.Int64, start func(batch []T) (wait func() error)) error {
 	var waits []func() error // for the oldest first
@@ -133,7 +134,7 @@ func call[T any](ctx context.Context, o *feeding, items []T, next *atomic.Int64,
 	}
 }
 
-// judged is what an engine has judged, in all feedings together.
+// judged counts what an engine has judged in all feedings.
 type judged struct {
 	logicalBytes uint64 // of the claims' keys and records
 
@@ -142,14 +143,14 @@ type judged struct {
 	claimed, duplicate uint64
 }
 
-// longestCall is an upper bound of the time of a call.
+// longestCall is the longest time of a call that is recorded.
 const longestCall = 10 * time.Minute
 
 func newJudged() *judged { return &judged{calls: hdrhistogram.New(1, int64(longestCall), 3)} }
 
 // all lets the engine judge all events.
 func (j *judged) all(ctx context.Context, o *feeding, e *opened) (fed, error) {
-	now, seen := time.Now(), int64(0) // events with smaller numbers existed before
+	now, seen := time.Now(), int64(0) // events with smaller numbers existed before this one
 	var scratch []byte
 	return feed(ctx, o, func(events []engine.Event) (_ []engine.Event, err error) {
 		for i := range events {
@@ -173,7 +174,7 @@ func (j *judged) all(ctx context.Context, o *feeding, e *opened) (fed, error) {
 	})
 }
 
-// batch waits for the results of a batch that was started at that time, and counts them.
+// batch waits for the results of a batch that was started at the given time, and counts them.
 func (j *judged) batch(ctx context.Context, start time.Time, wait func(context.Context) ([]engine.Result, error)) error {
 	results, err := wait(ctx)
 	took := time.Since(start)

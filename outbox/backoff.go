@@ -24,13 +24,13 @@ func (r *Retry) delay(failures uint64) time.Duration {
 type group struct {
 	id          entry.Group
 	first, next uint64
-	notBefore   int64     // atOnce: another entry has made the last transaction of the first one fail
+	notBefore   int64     // atOnce: the first one's last transaction failed because of another entry
 	turn        uint64    // orders groups with the same notBefore
-	rest        int64     // not before of the first one that the batch has not taken
-	due         int64     // of the first one
-	index       int       // the number of its backoffs; -1 while a batch processes it
+	rest        int64     // the NotBefore of the first entry that the batch has not taken
+	due         int64     // due time of the first entry
+	index       int       // its index in the heap; -1 while a batch processes it
 	head        *item     // the first remaining item of the batch
-	on          partition // held, on which the first one waits
+	on          partition // the held partition for which the first entry waits
 }
 
 const atOnce = 0
@@ -56,7 +56,7 @@ func (b *backoffs) push(g *group) {
 
 func (b *backoffs) remove(g *group) { heap.Remove(&b.groups, g.index) }
 
-// due returns the group whose backoff ended first, nil if none has.
+// due returns the group whose backoff ended first, or nil if no backoff has ended.
 func (b *backoffs) due(now int64) *group {
 	if len(b.groups) == 0 || b.groups[0].notBefore > now {
 		return nil
@@ -64,7 +64,8 @@ func (b *backoffs) due(now int64) *group {
 	return b.groups[0]
 }
 
-// bound moves later ends to at, and those that had passed at was, to now.
+// bound moves the ends of backoffs that are after at to at. Ends that had passed at the time was
+// remain passed: they are moved to now if they are after it.
 func (b *backoffs) bound(was, now, at int64) {
 	for _, g := range b.groups {
 		if g.notBefore <= was {
@@ -83,7 +84,7 @@ func (b *backoffs) next() int64 {
 	return max(b.groups[0].notBefore, 1)
 }
 
-// release lets the groups be tried now that wait for partitions.
+// release makes the groups that wait for the given partitions due now.
 func (q *queue) release(all []partition) {
 	if len(all) == 0 {
 		return

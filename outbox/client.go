@@ -45,7 +45,8 @@ func clientOptions(opt *Options, store storage.Identity, limit func(topic string
 	// A lingering client would make each message of an ordering key wait, since one at a time is in flight.
 	o := []kgo.Opt{kgo.MetadataMinAge(250 * time.Millisecond), kgo.UnknownTopicRetries(2), kgo.ProducerLinger(0), kgo.ProducerBatchMaxBytesFn(limit)}
 	o = append(o, opt.Client...)
-	// Batches are bounded, and Produce must not wait for room in the buffer: nothing would renew the lease meanwhile.
+	// Produce must not wait for room in the buffer, because nothing renews the lease meanwhile. The
+	// relay bounds its batches itself.
 	o = append(o, kgo.RecordPartitioner(newPartitioner(h)), kgo.WithHooks(observer{}), kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.MaxBufferedRecords(2*MaxBatchEntries), kgo.MaxBufferedBytes(0))
 	if opt.ExactlyOnce != nil {
@@ -54,14 +55,14 @@ func clientOptions(opt *Options, store storage.Identity, limit func(topic string
 	return o
 }
 
-// unusable are client options with which messages would not be sent, or be sent to another topic, or
-// with which the client would be a consumer: one that takes partitions from its group, or records of
-// other topics for progress.
+// unusable are client options that the relay rejects. With some, messages would not be sent or
+// would be sent to another topic. With others, the client would be a consumer, which takes
+// partitions from the other members of its group or reads records of other topics as progress.
 var unusable = []string{
 	"ManualFlushing", "DefaultProduceTopicAlways", "TransactionalID", "ConsumerGroup", "ShareGroup", "ConsumeTopics", "ConsumePartitions",
 }
 
-// checkClient rejects options that are unusable, or that no client can have.
+// checkClient rejects unusable options, and options with which no client can be made.
 func checkClient(opt *Options, store storage.Identity) error {
 	probe, err := kgohooks.Probe(clientOptions(opt, store, new(batchLimits).of, new(holds))...)
 	if err != nil {
@@ -90,7 +91,8 @@ func isSet(option any) bool {
 	return v.IsValid() && !v.IsZero()
 }
 
-// transactionalID is the same for every relay of a store, so that a new one fences the one before.
+// transactionalID is the same for every relay of a store, so that a new relay fences the previous
+// one.
 func transactionalID(store storage.Identity) string {
 	return "hapax-outbox-" + uuid.UUID(store.UUID).String()
 }

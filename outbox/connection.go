@@ -12,13 +12,13 @@ import (
 type connection struct {
 	shared   *shared
 	client   client    // nil: not made yet
-	progress *progress // of the exactly-once relay, after it was read
+	progress *progress // exactly once: set after the progress topic was read
 
-	leftOver []*sending  // those of earlier batches whose messages the client still has
-	released []partition // whose hold has ended in this batch
+	leftOver []*sending  // earlier batches of which the client still has messages
+	released []partition // partitions whose hold has ended in this batch
 }
 
-// connect makes the client unless there is one.
+// connect makes the client if there is none.
 func (c *connection) connect() error {
 	if c.client != nil {
 		return nil
@@ -31,7 +31,8 @@ func (c *connection) connect() error {
 	return nil
 }
 
-// abandon closes the client, and with it all requests in flight. Run waits for that at its end.
+// abandon closes the client, which ends all requests in flight. Run waits for this before it
+// returns.
 func (c *connection) abandon() {
 	if c.client == nil {
 		return
@@ -41,8 +42,8 @@ func (c *connection) abandon() {
 	c.shared.closing.Go(client.Close)
 }
 
-// during runs fn, which takes long, and renews the lease meanwhile. If that fails, or fn takes
-// longer than limit, the client is abandoned and the context of fn ends; during returns when fn has
+// during runs fn and renews the lease while fn runs. If a renewal fails or fn takes longer than
+// limit, during abandons the client and cancels the context of fn. It returns after fn has
 // returned.
 func (c *connection) during(ctx context.Context, limit time.Duration, fn func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)

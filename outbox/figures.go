@@ -14,7 +14,7 @@ const maxDueCounted = 10_000
 
 func (s *shared) figures(ctx context.Context) (f figures, err error) {
 	space := s.eng.In(entry.Space)
-	// Gone is read first, so that concurrent commits can only increase the result.
+	// Gone is read first: a commit in between can then only make the result too high.
 	var gone entry.Gone
 	if value, found, err := space.Get(ctx, entry.GoneKey); err != nil {
 		return f, err

@@ -10,14 +10,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A partition that does not answer, while others do, is held: its messages are not sent, so that each
-// batch does not wait for it. The plain relay leaves the messages that it has sent to the client,
-// which publishes them when it can; the partition is held until then. In a Kafka transaction that is
-// impossible: the exactly-once relay aborts it, and holds the partition for a time. So does the plain
-// relay after Batch.Time if the client has a message without a key, which other partitions may have.
+// A partition that does not answer, while others do, is held: its messages are not sent, so that
+// each batch does not wait for it. The plain relay leaves the messages that it has sent to the
+// client, which publishes them when it can. The partition is held until then. In a Kafka
+// transaction this is impossible: the exactly-once relay aborts the transaction and holds the
+// partition for a time. The plain relay also holds it for a time, after Batch.Time, if the client
+// has a message without a key, which may go to another partition.
 
-// silence is the time without an answer after which a partition is held. It is doubled for each time
-// that a partition was held in succession, by the exactly-once relay: so a slow one is published to.
+// silence is the time without an answer after which a partition is held. The exactly-once relay
+// doubles it each time a partition is held in succession, so that it eventually publishes to a slow
+// partition.
 const silence = time.Second
 
 // A partition of a topic; number is unknownPartition if the client has not chosen one, because it
@@ -29,8 +31,8 @@ type partition struct {
 
 const unknownPartition = -1
 
-// holds are the held partitions. The relay changes them, between batches; partitioners of clients
-// read them.
+// holds are the held partitions. The relay changes them between batches, and the partitioners of
+// its clients read them.
 type holds struct {
 	n   atomic.Int64
 	mu  sync.Mutex
@@ -45,13 +47,13 @@ func (p partition) attrs() []any {
 }
 
 type hold struct {
-	sent  int   // messages that the client has, of the plain relay
-	times int   // for a time, in succession
+	sent  int   // plain relay: messages that the client has
+	times int   // how often it was held for a time, in succession
 	until int64 // when the partition is tried again; 0: when the client has an answer
-	over  bool  // that time has come
+	over  bool  // the time until has come
 }
 
-// reset ends all holds: the client of the session that made them is closed.
+// reset ends all holds, after the client of the session that made them was closed.
 func (h *holds) reset() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -59,7 +61,7 @@ func (h *holds) reset() {
 	h.count()
 }
 
-// count publishes the number of held partitions to metrics, and to partitioners.
+// count makes the number of held partitions visible to metrics and partitioners.
 func (h *holds) count() {
 	n := 0
 	for _, held := range h.all {
@@ -136,8 +138,8 @@ func (h *holds) end(p partition) bool {
 	return found
 }
 
-// failed records that a message that was left to the client has failed, and reports whether it was
-// the last one of its partition, which is then not held any more.
+// failed records the failure of a message that was left to the client. It reports whether it was
+// the last such message of its partition, whose hold then ends.
 func (h *holds) failed(p partition) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -153,8 +155,8 @@ func (h *holds) failed(p partition) bool {
 	return true
 }
 
-// pass lets partitions be tried whose time is over, or, because the clock was set back, more than
-// longest away.
+// pass lets partitions be tried again whose time has come. A time that is more than longest away
+// counts as past, because the clock was set back.
 func (h *holds) pass(now int64, longest time.Duration) {
 	if !h.holding() {
 		return
@@ -172,7 +174,7 @@ func (h *holds) pass(now int64, longest time.Duration) {
 type flight struct {
 	context.Context
 	item   *item
-	number atomic.Int32 // of the partition that the client has chosen
+	number atomic.Int32 // the partition that the client has chosen
 	held   atomic.Bool  // it was not sent, because this partition is held
 }
 

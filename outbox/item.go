@@ -14,17 +14,17 @@ type item struct {
 	Entry entry.Entry
 	key   []byte // its key in the store
 	group entry.Group
-	place uint64 // of a held entry
+	place uint64 // place of a held entry
 
 	outcome outcome
 	offset  int64 // at which it was published
 	by      producerID
 	err     error     // why it failed
-	on      partition // held, on which it waits
+	on      partition // the held partition for which it waits
 	until   int64     // when its partition is tried again; 0: when that answers
 }
 
-// A producerID is that of the client that has published an item.
+// A producerID identifies the client that has published an item.
 type producerID struct {
 	id    int64
 	epoch int16

@@ -8,11 +8,12 @@ import (
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
-// fit asks the broker how large the messages of a topic may be if one may be too large for the
-// client, and makes the client again if it must have another limit. It returns the items that can be
-// sent: not those of a topic whose limit is unknown because the broker cannot be reached, which have
-// failed, and the later ones of their groups. again reports that the queue was read again: the batch is
-// void, because some of its items may have been published.
+// fit makes sure that the client can send the items. If one may be too large for the client, fit
+// asks the broker for the limit of its topic, and makes the client again if it needs a higher
+// limit. It returns the items that can be sent. If the broker cannot be reached and a limit is
+// unknown, the items of that topic have failed, and they and the later ones of their groups are
+// left out. If again is true, the queue was read again and the batch is void, because some of its
+// items may have been published.
 func (s *session) fit(ctx context.Context, items []*item) (fitting []*item, again bool, err error) {
 	var topics []string
 	for _, i := range items {

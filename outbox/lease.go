@@ -15,7 +15,8 @@ import (
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
-// A lease says that one relay publishes from the store. It is one key of the store, whose value is
+// A lease gives one relay the right to publish from the store. It is one key of the store, whose
+// value is
 //
 //	owner 16 bytes | taken or renewed varint milliseconds | time to live varint milliseconds
 //
@@ -25,13 +26,13 @@ type lease struct {
 	owner [16]byte
 	clock Clock
 	ttl   time.Duration
-	renew time.Duration // after this time it is renewed
+	renew time.Duration // the time after which it is renewed
 
 	held  bool
 	since time.Time // taken or renewed; read before the transaction that wrote it
 
-	other leaseRecord // the last lease seen of another relay
-	seen  time.Time   // first
+	other leaseRecord // the last lease of another relay that this relay has seen
+	seen  time.Time   // when other was seen first
 }
 
 func newLease(o *Options) *lease {
@@ -68,16 +69,16 @@ func parseLease(b []byte) (r leaseRecord, err error) {
 // time has the store: a lease of any other owner is that of a process that has ended.
 var owners sync.Map
 
-// live records that the relay may take the lease, until end is called.
+// live adds the relay to owners until end is called.
 func (l *lease) live() (end func()) {
 	owners.Store(l.owner, nil)
 	return func() { owners.Delete(l.owner) }
 }
 
 // left returns the remaining time of another relay's lease. The lease has ended when its time has
-// passed by the clock, or when it was not renewed for its time to live since this relay has first
-// seen it. So a lease that was taken before the clock was set back ends too. That of a process that
-// has ended has no time left.
+// passed by the clock, or when its time to live has passed since this relay first saw it. So a
+// lease that was taken before the clock was set back ends too. The lease of a process that has
+// ended has no time left.
 func (l *lease) left(r leaseRecord, now time.Time) time.Duration {
 	if _, found := owners.Load(r.owner); !found {
 		return 0
@@ -123,8 +124,8 @@ func (l *lease) put(tx *engine.Tx, now time.Time) error {
 
 // update runs fn in a transaction that commits only if the relay has the lease, and renews the
 // lease if that is due. It runs fn again after conflicts with other writers, such as Relay.Redrive,
-// until it succeeds or ctx has ended: if it gave up earlier, the messages that fn removes because
-// they are published would be published again.
+// until fn commits or ctx has ended. If it gave up earlier, the published messages that fn removes
+// would be published again.
 func (l *lease) update(ctx context.Context, eng *engine.Engine, fn func(tx *engine.Tx) error) error {
 	if !l.held {
 		return errLeaseLost

@@ -20,14 +20,15 @@ import (
 const (
 	usualBatch   = 1_000_012 // the client's default
 	largestBatch = 4 << 20
-	batchExtra   = 1 << 10 // what a batch of one message has at most, in addition to item.size
+	batchExtra   = 1 << 10 // an upper bound of what a batch of one message adds to item.size
 )
 
-// batchLimits are the limits of topics that have larger messages. A client gets them when it is made.
+// batchLimits are the limits of topics that accept larger messages. A client gets them when it is
+// made.
 type batchLimits struct {
 	mu      sync.Mutex
 	known   map[string]int32
-	refused map[string]bool // topics whose configuration may not be read, as was logged
+	refused map[string]bool // topics whose configuration the relay may not read; each was logged
 
 	// read returns max.message.bytes of topics, or segment.bytes if it is smaller, or why they are
 	// unknown; tests replace it.
@@ -54,7 +55,8 @@ func (l *batchLimits) update(read map[string]int32) (changed bool) {
 	return changed
 }
 
-// refuse reports whether it is the first time that the configuration of a topic may not be read.
+// refuse records that the relay may not read the configuration of a topic, and reports whether this
+// is the first time.
 func (l *batchLimits) refuse(topic string) (first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,7 +73,7 @@ func (l *batchLimits) readFrom(ctx context.Context, hooks *kgohooks.Owner, opt *
 	read, unknown = make(map[string]int32), make(map[string]error)
 	fail := func(topic string, err error) {
 		if errors.Is(err, kerr.TopicAuthorizationFailed) || errors.Is(err, kerr.ClusterAuthorizationFailed) || errors.Is(err, kerr.UnknownTopicOrPartition) {
-			if l.refuse(topic) { // it is asked again for each large message
+			if l.refuse(topic) { // the broker is asked again for each large message
 				opt.Telemetry.Logger.Warn("outbox: large messages may be rejected, because max.message.bytes of their topic cannot be read: permit DescribeConfigs",
 					slog.String("topic", topic), slog.Any("error", err))
 			}

@@ -18,8 +18,8 @@ import (
 type Options struct {
 	// Client configures the Kafka clients: seed brokers, TLS, SASL, hooks (kprom, kotel) and other
 	// producer options. The relay itself sets the partitioner, the acks and the size of the buffer.
-	// It makes several clients, one after another if it connects again: a hook's OnNewClient is
-	// called once, for the first of them, and its OnClientClosed at the end of Run.
+	// It makes several clients, one after the other if it connects again. OnNewClient of a hook is
+	// called once, for the first client, and OnClientClosed at the end of Run.
 	Client []kgo.Opt
 
 	// ExactlyOnce publishes in Kafka transactions: see the package documentation. nil: at least
@@ -81,7 +81,7 @@ type Retry struct {
 	// DefaultMinBackoff, DefaultMaxBackoff.
 	Min, Max time.Duration
 	// Attempts is the number of rejections by the broker or the client after which a message is
-	// parked. Attempts that fail because the broker cannot be reached do not count. 0 =
+	// parked. An attempt that fails because the broker cannot be reached does not count. 0 =
 	// DefaultAttempts.
 	Attempts int
 }

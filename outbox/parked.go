@@ -23,7 +23,7 @@ type ParkedMessage struct {
 	OrderingKey []byte
 	Headers     []engine.MessageHeader
 	Produced    time.Time
-	Attempts    uint64 // of the last failed attempt
+	Attempts    uint64 // number of failed attempts
 	LastError   string
 }
 
@@ -53,11 +53,11 @@ func (r *Relay) Parked(ctx context.Context) iter.Seq2[ParkedMessage, error] {
 	}
 }
 
-// Redrive returns a parked message to the outbox. The message is due at once, with no failed attempts.
-// Its due time remains, unless it is in the future: the age of the oldest message includes the time
-// in which it was parked.
-// It is published after the messages of its ordering key that were published meanwhile. Redrive
-// returns ErrNotParked if no parked message has the id.
+// Redrive returns a parked message to the outbox. The message is due at once, with no failed
+// attempts. It keeps its due time, unless that is in the future, so that the age of the oldest
+// message includes the time in which it was parked. It is published after the messages of its
+// ordering key that were published meanwhile. Redrive returns ErrNotParked if no parked message has
+// the id.
 func (r *Relay) Redrive(ctx context.Context, id string) error {
 	n, err := r.unpark(ctx, entry.ParkedIDPrefix(id), newRedrive())
 	if err == nil && n == 0 {
@@ -86,18 +86,18 @@ func (r *Relay) Drop(ctx context.Context, id string) error {
 // redriven is set in the number of an entry that was parked: new entries never have such numbers.
 const redriven = 1 << 63
 
-// A redrive is a call that returns parked messages to the outbox. They are delayed entries that are
-// due, and the due time is not after the present: an entry that is due when the clock is ahead would
-// be out of reach after that.
+// A redrive is a call that returns parked messages to the outbox. They become delayed entries that
+// are due. The due time is never in the future: an entry with a due time from a clock that was
+// ahead would not be found after the clock is corrected.
 type redrive struct {
-	// Due times of the last messages: of each group, none is due before an earlier one, so that the
-	// order is kept. now has those of the transaction that is open.
+	// Due times of the last messages of each group. No message of a group is due before an earlier
+	// one, which keeps their order. now has the due times of the open transaction.
 	due, now map[entry.Group]int64
 }
 
 func newRedrive() *redrive { return &redrive{due: make(map[entry.Group]int64)} }
 
-// begin begins a transaction; those that conflicted have redriven nothing.
+// begin starts a transaction. A transaction that conflicted has redriven nothing.
 func (d *redrive) begin() { d.now = make(map[entry.Group]int64) }
 
 func (d *redrive) committed() { maps.Copy(d.due, d.now) }
@@ -139,10 +139,9 @@ func (r *Relay) unpark(ctx context.Context, prefix []byte, again *redrive) (n in
 	return n, nil
 }
 
-// Each transaction that unparks messages conflicts with the one in which the relay removes a batch
-// that it has published. So there are few of them, each with up to unparkMost messages; after a
-// conflict, the next ones have fewer, but not less than unparkLeast. A transaction ends earlier
-// when its messages have unparkBytes.
+// Each transaction that unparks messages conflicts with the one in which the relay removes a
+// published batch. So there are few such transactions, each with up to unparkMost messages or
+// unparkBytes. After a conflict the next ones have fewer messages, but at least unparkLeast.
 const (
 	unparkMost  = 1000
 	unparkLeast = 100
@@ -182,7 +181,7 @@ func (r *Relay) unparkOne(tx *engine.Tx, g *entry.Gone, key []byte, again *redri
 	space := tx.In(entry.Space)
 	value, found, err := space.Get(key)
 	if err != nil || !found {
-		return 0, err // another call was first
+		return 0, err // another call has unparked it
 	}
 	if err := space.Delete(key); err != nil {
 		return 0, err
@@ -190,7 +189,7 @@ func (r *Relay) unparkOne(tx *engine.Tx, g *entry.Gone, key []byte, again *redri
 	e, err := parse(engine.KeyValue{Key: key, Value: value})
 	if again == nil {
 		g.Dropped++
-		if err == nil { // one that cannot be read can be dropped
+		if err == nil { // a message that cannot be read can be dropped
 			g.Bytes += e.Bytes()
 		}
 		return len(value), nil

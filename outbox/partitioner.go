@@ -7,7 +7,8 @@ import (
 )
 
 // partitioner publishes to the partition that a record names, and leaves other records to another
-// partitioner. It refuses records of held partitions; those without a key go to other ones.
+// partitioner. It refuses records of held partitions, except that records without a key go to other
+// partitions.
 type partitioner struct {
 	keyed kgo.Partitioner
 	holds *holds
@@ -29,8 +30,8 @@ func (p topicPartitioner) free(r *kgo.Record) bool {
 	return r.Partition == entry.NoPartition && !p.TopicPartitioner.RequiresConsistency(r)
 }
 
-// RequiresConsistency reports whether Partition is to choose among all partitions of the topic, so
-// that it knows their numbers.
+// RequiresConsistency reports whether Partition must choose among all partitions of the topic, and
+// so gets their number.
 func (p topicPartitioner) RequiresConsistency(r *kgo.Record) bool {
 	return !p.free(r) || p.holds.heldTopic(p.topic)
 }

@@ -8,10 +8,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// spare finds out which items of a transaction failed because the relay may not write to their topic.
-// Brokers that check the topics of a transaction together, as they did before Kafka 4.0, reject it
-// as a whole, and the client reports the error of that topic for each of its records. The other items
-// were not at fault. If the broker does not say which operations are permitted, all have failed.
+// spare finds out which items of a transaction failed because the relay may not write to their
+// topic. Brokers before Kafka 4.0 check the topics of a transaction together and reject it as a
+// whole, and the client reports that error for each record. The items of other topics are marked as
+// aborted, because they were not at fault. If the broker does not say which operations are
+// permitted, all items have failed.
 func (c *connection) spare(items []*item) error {
 	var permitted map[string]bool
 	err := c.during(context.Background(), c.shared.opt.Batch.Time, func(ctx context.Context) (err error) {

@@ -21,27 +21,29 @@ import (
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
-// progress is the state of the exactly-once relay's progress topic. Each Kafka transaction carries
-// one record that lists the entries that it publishes; the entries are removed from the store after
-// the transaction, and before the next one. So the committed records tell a starting relay which
-// entries were published that the store still has. A record's key is the store's uuid and its value
+// progress is the state of the exactly-once relay's progress topic. Each Kafka transaction contains
+// one record that lists the entries that it publishes. The entries are removed from the store after
+// the transaction and before the next one. So a relay that starts learns from the committed records
+// which entries of the store were already published. A record's key is the store's uuid and its
+// value
 //
 //	version u8 = 3 | n uvarint | n times: key of the entry as bytes, XXH3-64 of its id u64 | HMAC 32 bytes
 //
 // The hash distinguishes an entry from another one with the same key in a store that was restored
-// from a backup. Others may be able to write to the topic, so the HMAC distinguishes the records of the
-// store: one without it is ignored. It is HMAC-SHA-256, with the secret of the store, of what precedes
-// it in the value, of the name of the topic, and of the id and epoch of the producer, which the broker keeps
-// with each record: so a copy of a record that a transaction has aborted, or that compaction has removed, is
-// worth nothing. Only who may use the transactional id of the store has its producer id.
+// from a backup. Others may be able to write to the topic, so the HMAC identifies the records of
+// the store, and a record without a valid HMAC is ignored. It is HMAC-SHA-256, with the secret of
+// the store, of what precedes it in the value, of the name of the topic, and of the id and epoch of
+// the producer, which the broker keeps with each record. So a copy of a record that was aborted, or
+// that compaction has removed, is invalid: only a client that may use the transactional id of the
+// store has its producer id.
 type progress struct {
 	topic   string
 	topicID [16]byte
 	store   string
 	secret  []byte
-	by      producerID // of this relay's transaction
+	by      producerID // the producer of this relay's transaction
 	next    int64      // records before this offset are not needed
-	foreign int        // records with the key of the store that it has not written
+	foreign int        // records that have the key of the store and were not written by it
 }
 
 const progressVersion = 3
@@ -78,7 +80,7 @@ func (p *progress) list(r *kgo.Record) ([]listed, error) {
 	return parseProgress(list)
 }
 
-// genuine reports whether the store has written a value, and returns it without its HMAC.
+// genuine reports whether the store has written a value, and returns the value without its HMAC.
 func (p *progress) genuine(value []byte, by producerID) (list []byte, genuine bool) {
 	end := len(value) - sha256.Size
 	if end < 0 || !hmac.Equal(value[end:], p.mac(value[:end], by)) {
@@ -153,8 +155,8 @@ func (p *progress) describe(ctx context.Context, admin *kadm.Client) error {
 	return nil
 }
 
-// start sets and returns where to begin to read: the last position that the relay has read or
-// written in this topic, otherwise the start.
+// start sets and returns the offset at which reading starts: after the last record that the relay
+// has read or written in this topic, or the start of the topic if there is none.
 func (p *progress) start(ctx context.Context, eng *engine.Engine) (kgo.Offset, error) {
 	value, found, err := eng.In(entry.Space).Get(ctx, entry.ProgressKey)
 	if err != nil || !found {
@@ -172,9 +174,9 @@ func (p *progress) start(ctx context.Context, eng *engine.Engine) (kgo.Offset, e
 	return kgo.NewOffset().At(next), nil
 }
 
-// awaitStable waits until records can be read up to an offset, because no transaction that began
-// before it is open. Relays of other stores have such transactions for a short time; one that is
-// still open after the limit is an error.
+// awaitStable waits until records can be read up to an offset, because no transaction that started
+// before it is open. Relays of other stores have such transactions for a short time. A transaction
+// that is still open after the limit is an error.
 func (p *progress) awaitStable(ctx context.Context, client *kgo.Client, offset int64, limit time.Duration) error {
 	wait, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -10,11 +10,12 @@ import (
 	"github.com/hapax-dev/hapax/correlation"
 )
 
-// record makes the Kafka record of an item, which shares no memory with it: hooks of the client may
-// change the record, and the item may be published again. The id and the event time are in headers,
-// the same on each attempt; those of another message, which the application has forwarded, are left
-// out. The client sets the timestamp to the time of the publication, from which Kafka counts the
-// retention: by the clock of the machine, because Kafka compares it with that of the broker.
+// record makes the Kafka record of an item. The record shares no memory with the item: hooks of the
+// client may change the record, and the item may be published again. Headers contain the id and the
+// event time, the same on each attempt. Headers with these names that the application has forwarded
+// from another message are left out. The client sets the timestamp to the time of publication, from
+// which Kafka counts the retention. It uses the clock of the machine, because Kafka compares the
+// timestamp with the clock of the broker.
 func (i *item) record() *kgo.Record {
 	headers := make([]kgo.RecordHeader, 0, len(i.Entry.Headers)+2)
 	for _, h := range i.Entry.Headers {
@@ -34,7 +35,7 @@ func (i *item) record() *kgo.Record {
 }
 
 // publish publishes the items of a batch one by one. An error means that the lease is lost or the
-// store has failed: the outcome of the messages in flight is then unknown.
+// store has failed. The outcome of the messages in flight is then unknown.
 func (c *connection) publish(items []*item) error {
 	if err := c.connect(); err != nil {
 		return err
@@ -58,7 +59,7 @@ func (c *connection) publish(items []*item) error {
 }
 
 // leave leaves the messages in flight to the client and holds their partitions, unless the client
-// has too many already.
+// already has too many messages.
 func (c *connection) leave(b *sending) bool {
 	messages, bytes := 0, 0
 	for _, l := range append([]*sending{b}, c.leftOver...) {
@@ -81,7 +82,7 @@ func (c *connection) leave(b *sending) bool {
 	return true
 }
 
-// landed returns the items that were left to the client and have an outcome now.
+// landed returns the items that were left to the client and now have an outcome.
 func (c *connection) landed() (items []*item) {
 	c.leftOver = slices.DeleteFunc(c.leftOver, func(b *sending) bool {
 		for len(b.results) > 0 {
@@ -105,9 +106,9 @@ func (c *connection) landed() (items []*item) {
 	return items
 }
 
-// expired fails the messages that were left to the client, and closes it, when one of them could be
-// published to another partition and was not answered for Batch.Time. Their partitions are then held
-// for a time, so that it is.
+// expired closes the client and fails all messages that were left to it, when one of them may go to
+// another partition and has waited for Batch.Time. It holds their partitions for a time, so that
+// this message does go to another one.
 func (c *connection) expired() (items []*item) {
 	now := c.shared.opt.Clock.Now()
 	if !slices.ContainsFunc(c.leftOver, func(b *sending) bool { return b.free > 0 && now.Sub(b.started) >= c.shared.opt.Batch.Time }) {
@@ -137,8 +138,8 @@ func (c *connection) holdForATime(partitions map[partition]struct{}) {
 	}
 }
 
-// holdTime returns how long a partition is held that was held before. A trial delays the others for as
-// long as the partition is silent: so it is rare.
+// holdTime returns how long to hold a partition that was already held the given number of times.
+// Trials are rare, because each delays the other partitions while the tried one is silent.
 func holdTime(o *Options, times int) time.Duration {
 	return max(4*min(silence<<min(times, 10), o.Batch.Time), o.Retry.delay(uint64(times)+1))
 }

@@ -17,50 +17,53 @@ const maxHeld = 1 << 17
 // while the broker seems to be unreachable.
 const probes = 10
 
-// Of each ordering key, one message is in flight at a time, and a batch lasts as long as that of its
-// longest key. So a batch of single messages takes at most a part of its entries of one key, one in
-// keyShare; more of them wait in memory while others are taken, up to maxAhead entries and
-// maxAheadBytes.
+// One message of each ordering key is in flight at a time, so a batch lasts as long as the longest
+// chain of messages with one key. So a batch of single messages takes at most one in keyShare of
+// its entries from one key. Further entries of the key wait in memory while others are taken, up to
+// maxAhead entries and maxAheadBytes.
 const (
 	keyShare      = 10
 	maxAhead      = 1 << 14
 	maxAheadBytes = 16 << 20
 )
 
-// lookAllEvery is how often a look at the delayed entries begins at the first of them, in
-// milliseconds.
+// lookAllEvery is the time in milliseconds after which the delayed entries are read from the first
+// one again.
 const lookAllEvery = 5000
 
-// A queue is the outbox as the relay that has the lease sees it. load rebuilds its state in memory.
+// A queue is the view of the outbox that the relay with the lease has. load rebuilds its state in
+// memory.
 //
 // The keys of ready entries are in the order of commits. So all new entries come after the cursor,
-// and no look passes keys that were deleted before. An entry that fails moves to its group among
+// and no scan passes keys that were deleted before. An entry that fails moves to its group among
 // the held entries, and later entries of its group follow it there, so that the cursor skips
 // nothing.
 type queue struct {
 	eng *engine.Engine
 
-	// key of the last ready entry that was taken; all up to it are removed, held, or in left
+	// key of the last ready entry that was taken; all entries up to it are removed, held, or in
+	// left
 	cursor  []byte
-	left    []*item             // taken, and neither published nor held yet; of each group in their order
+	left    []*item             // entries that were taken and are neither published nor held yet, in the order of each group
 	delayed map[string]struct{} // keys of the delayed entries in left and in the batch
 	groups  map[entry.Group]*group
 	backoff backoffs
 	later   int64 // due time of the first entry that is not due yet, 0 if there is none
-	now     int64 // when the queue was last looked at, 0 after load
+	now     int64 // when entries were last collected, 0 after load
 
 	// Entries that become due are also taken in the order of their keys. But a transaction that
-	// commits after the due time of its message adds an entry before dueCursor, and so does Redrive:
-	// so a look begins at the first key at intervals, and after Redrive of the same relay.
+	// commits after the due time of its message adds an entry before dueCursor, and so does
+	// Redrive. So the scan starts at the first key again at intervals, and after a Redrive of the
+	// same relay.
 	dueCursor []byte
-	lookAll   int64 // when the next look at all of them is due
+	lookAll   int64 // when the next scan from the first of them is due
 
-	// Exactly once: retries and new entries are in separate batches, in turn, and the next batch
-	// begins with new ones.
+	// apart: exactly once, where retries and new entries are in separate batches, in turn.
+	// newFirst: the next batch takes new entries first.
 	apart, newFirst bool
 
 	outage bool  // nothing of the last batch was published, because the broker could not be reached
-	probe  int64 // when new entries are tried again in an outage, even if no backoff has ended by then
+	probe  int64 // during an outage, when new entries are tried even if no backoff has ended
 }
 
 func newQueue(s *shared) *queue { return &queue{eng: s.eng, apart: s.opt.ExactlyOnce != nil} }
@@ -102,8 +105,8 @@ func (q *queue) add(g *group) {
 // those that it holds back.
 type work struct {
 	items  []*item
-	hold   []*item  // after a held entry of their group
-	landed []*item  // left to the client by an earlier batch, and answered now
+	hold   []*item  // items to be put after the held entries of their group
+	landed []*item  // left to the client by an earlier batch and now answered
 	groups []*group // the held groups of items
 	bytes  int
 	apart  bool                // exactly once: a transaction of retries only
@@ -135,8 +138,8 @@ func (w *work) fits(i *item, b Batch) bool {
 	return !w.full(b) && (w.bytes == 0 || w.bytes+i.size() <= b.Bytes)
 }
 
-// bound shortens backoffs that end more than a longest backoff after now: they began before the
-// clock was set back. Those that had ended by then remain so.
+// bound shortens backoffs that end more than the longest backoff after now, because they started
+// before the clock was set back. A backoff that had already ended remains ended.
 func (q *queue) bound(now int64, longest time.Duration) {
 	if q.now == 0 || now < q.now {
 		q.backoff.bound(q.now, now, now+longest.Milliseconds())
@@ -145,10 +148,10 @@ func (q *queue) bound(now int64, longest time.Duration) {
 	q.now = now
 }
 
-// collect takes the next batch: groups whose backoff has ended, then new entries, by due time. So that
-// messages that fail each time, or a long backlog of one ordering key, do not stop all others, at
-// most half of a batch are retries if there are enough new entries. Of the exactly-once relay, a
-// batch has either the ones or the others, in turn, because it fails as a whole.
+// collect takes the next batch: groups whose backoff has ended, then new entries, by due time. At
+// most half of a batch are retries if there are enough new entries, so that messages that always
+// fail, or a long backlog of one ordering key, do not stop all others. A batch of the exactly-once
+// relay contains either retries or new entries, in turn, because it fails as a whole.
 func (q *queue) collect(ctx context.Context, now int64, b Batch) (*work, error) {
 	w := &work{}
 	if !q.newFirst {
@@ -162,11 +165,11 @@ func (q *queue) collect(ctx context.Context, now int64, b Batch) (*work, error) 
 		return w, nil
 	}
 	full, err := q.collectNew(ctx, w, now, b)
-	q.newFirst = full && len(w.items)+len(w.hold) == retries // the retries have left no room, such as large ones
+	q.newFirst = full && len(w.items)+len(w.hold) == retries // the retries, such as large ones, have left no room
 	if err != nil || q.apart && !w.empty() {
 		return w, err
 	}
-	err = q.collectRetries(ctx, w, now, b) // they get what is left, or the turn of the new ones
+	err = q.collectRetries(ctx, w, now, b) // retries get the remaining room, or the turn of the new entries
 	if w.apart = q.apart && len(w.items) > 0; w.apart {
 		q.newFirst = true
 	}
@@ -181,8 +184,8 @@ func (q *queue) share(b Batch) Batch {
 	return b
 }
 
-// collectRetries takes groups whose backoff has ended. Of the exactly-once relay, those whose first
-// entry was not at fault are tried without others: see settle.
+// collectRetries takes groups whose backoff has ended. The exactly-once relay tries groups whose
+// first entry was not at fault without others: see settle.
 func (q *queue) collectRetries(ctx context.Context, w *work, now int64, b Batch) error {
 	spared := false
 	for !w.full(b) {
@@ -199,8 +202,8 @@ func (q *queue) collectRetries(ctx context.Context, w *work, now int64, b Batch)
 	return nil
 }
 
-// collectHeld takes the entries of a held group, up to one that has failed before: such an entry is
-// only taken first. A group without entries is removed.
+// collectHeld takes the entries of a held group, up to an entry that has failed before: such an
+// entry is taken only as the first. A group without entries is removed.
 func (q *queue) collectHeld(ctx context.Context, w *work, g *group, b Batch) (fits bool, err error) {
 	g.rest = 0
 	first := true
@@ -235,15 +238,15 @@ func (q *queue) collectHeld(ctx context.Context, w *work, g *group, b Batch) (fi
 	return true, nil
 }
 
-// collectNew takes new entries, unless too many are held, or only retries are tried in an outage.
-// full reports that there are more than the batch has room for.
+// collectNew takes new entries, unless too many entries are held, or an outage permits only
+// retries. full reports that there are more entries than the batch has room for.
 func (q *queue) collectNew(ctx context.Context, w *work, now int64, b Batch) (full bool, err error) {
 	if q.outage && len(w.items) == 0 && len(q.groups) == 0 {
 		q.outage = false
 	}
 	probe := now >= q.probe || !q.apart && q.newFirst // the retries of the last batch have left no room for them
 	if q.outage && len(w.items) == 0 && !probe || len(q.groups) >= maxHeld {
-		q.later, q.dueCursor = 0, nil // nothing new is taken until then or until the next backoff ends: no due time matters
+		q.later, q.dueCursor = 0, nil // nothing new is taken until the probe or the end of the next backoff, so no due time matters
 		return false, nil
 	}
 	if q.outage {
@@ -274,7 +277,7 @@ func (q *queue) collectLeft(w *work, b Batch) bool {
 	return true
 }
 
-// exceedsShare reports whether the batch has its share of new items of a group.
+// exceedsShare reports whether the batch already has its share of new items of a group.
 func (q *queue) exceedsShare(w *work, i *item, b Batch) bool {
 	return !q.apart && q.groups[i.group] == nil && w.taken[i.group] >= max(b.Entries/keyShare, 1)
 }
@@ -347,8 +350,8 @@ func next(pull func() (engine.KeyValue, error, bool)) (*item, error) {
 	return newItem(kv)
 }
 
-// nextDelayed is next for delayed entries, which have no cursor: entries that were taken before may
-// still exist.
+// nextDelayed is next for delayed entries. They have no cursor, so entries that were taken before
+// may still exist.
 func (q *queue) nextDelayed(pull func() (engine.KeyValue, error, bool)) (*item, error) {
 	for {
 		i, err := next(pull)
@@ -395,8 +398,7 @@ func (q *queue) wait(now int64, d time.Duration) time.Duration {
 	return d
 }
 
-// waiting reports whether only the queue in memory knows of entries that are to be published now or
-// later.
+// waiting reports whether the queue has held entries, or entries that were taken and not published.
 func (q *queue) waiting() bool { return len(q.groups) > 0 || len(q.left) > 0 }
 
 // oldest returns the due time of the oldest held entry, 0 if there is none.

@@ -18,9 +18,9 @@ import (
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
-// recoverTime bounds the time without progress of an attempt to determine what was published: until
-// the progress topic can be read, and then for each part of it. In stableTime, a part of the former,
-// other transactions must end.
+// recoverTime is the maximum time without progress of an attempt to determine what was published:
+// first until the progress topic can be read, then for each part of it. stableTime is the part of
+// the first in which other transactions must end.
 const (
 	recoverTime = time.Minute
 	stableTime  = recoverTime / 2
@@ -29,10 +29,10 @@ const (
 // removeMost is the maximum number of entries that one transaction removes.
 const removeMost = 10_000
 
-// recover ends the transaction that an earlier relay of this store has left open in Kafka, and then
-// removes the published entries from the store, and returns their number. The order matters: when
-// the progress topic is read, no open transaction can commit any more. What was read is recorded
-// together with each removal, so that a later attempt continues there.
+// recover ends the transaction that an earlier relay of this store has left open in Kafka. Then it
+// reads the progress topic, removes the published entries from the store, and returns their number.
+// The order matters: when the progress topic is read, no open transaction can commit any more. Each
+// removal also records the position that was read, so that a later attempt continues there.
 func (c *connection) recover(ctx context.Context) (removed int, err error) {
 	c.abandon()
 	if err := c.connect(); err != nil {
@@ -83,7 +83,7 @@ func (c *connection) recoverPart(ctx context.Context, r *progressReader) (remove
 }
 
 // remove removes the listed entries that the store still has, and returns their number. With the
-// last of them, it records that the progress topic is read up to there.
+// last of them, it records the position up to which the progress topic was read.
 func (c *connection) remove(ctx context.Context, entries []listed) (removed int, err error) {
 	for {
 		part := entries[:min(len(entries), removeMost)]
@@ -128,13 +128,13 @@ func (c *connection) removePart(ctx context.Context, part []listed, last bool) (
 	return len(change.deleted), nil
 }
 
-// A progressReader reads the committed records of this store from where they were last read. It
-// first writes a record of its own, and reads up to that, because a reader of committed records
-// cannot find out where they end.
+// A progressReader reads the committed records of this store from the last recorded position. It
+// first writes a record and then reads up to it, because a reader of committed records cannot find
+// out where they end.
 type progressReader struct {
 	progress *progress
 	client   *kgo.Client
-	end      int64 // offset of the own record
+	end      int64 // offset of the record that it has written
 	ended    bool  // all records up to it were read
 }
 
@@ -178,7 +178,7 @@ const maxProgressBatch = 16 << 20
 
 func (r *progressReader) close() { r.client.Close() }
 
-// read waits for the next records and returns the entries that those of this store list.
+// read waits for the next records and returns the entries that the records of this store list.
 func (r *progressReader) read(ctx context.Context) (entries []listed, err error) {
 	p := r.progress
 	for some := false; !some; {

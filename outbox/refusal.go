@@ -13,7 +13,7 @@ var (
 	errSilent    = errors.New("outbox: its partition does not answer, while others do: see dedup_outbox_held_partitions")
 )
 
-// refusals are the broker's errors that are about a message or its topic.
+// refusals are the broker's errors that concern a message or its topic.
 var refusals = []error{
 	kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.PolicyViolation,
 	kerr.CorruptMessage, kerr.UnsupportedForMessageFormat, kerr.UnsupportedCompressionType,
@@ -24,8 +24,9 @@ var refusals = []error{
 // noPartition is in the client's error for a partition that the topic does not have.
 const noPartition = "invalid record partitioning choice"
 
-// refused reports whether an error is about the message, and not about an unreachable broker. All
-// other errors of the client count as the latter: what a dialer or SASL returns can be any error.
+// refused reports whether an error concerns the message, and not an unreachable broker. All other
+// errors of the client count as an unreachable broker, because a dialer or SASL can return any
+// error.
 func refused(err error) bool {
 	if broker := (*kerr.Error)(nil); errors.As(err, &broker) {
 		return slices.ContainsFunc(refusals, func(target error) bool { return errors.Is(err, target) })

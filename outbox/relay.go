@@ -95,8 +95,8 @@ func (r *Relay) Run(ctx context.Context) error {
 // Wake lets the relay check the outbox at once.
 func (r *Relay) Wake() { r.shared.wakeUp() }
 
-// turn publishes the due entries, if there are any and the relay gets the lease, and returns how
-// long to wait then.
+// turn publishes the due entries if there are any and the relay gets the lease. It returns how long
+// to wait until the next turn.
 func (r *Relay) turn(ctx context.Context) (pause time.Duration, err error) {
 	pause, err = r.untilWork(ctx)
 	if err != nil || pause > 0 {

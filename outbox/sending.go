@@ -13,9 +13,9 @@ import (
 	"github.com/hapax-dev/hapax/internal/untrusted"
 )
 
-// A sending is a batch on its way to the broker. Of each group, one item at a time is in flight,
-// unless all succeed or fail together: a later item never overtakes an earlier one that fails, or that
-// waits for a held partition.
+// A sending is a batch that is being published. One item of each group is in flight at a time,
+// unless all items succeed or fail together. So a later item never overtakes an earlier one that
+// fails or waits for a held partition.
 type sending struct {
 	c       *connection
 	client  producer
@@ -24,10 +24,10 @@ type sending struct {
 	behind  map[entry.Group][]*item // items that wait for the one in flight
 	started time.Time
 
-	answers int         // of the broker
+	answers int         // answers of the broker so far
 	silent  bool        // partitions of the items in flight do not answer, while others do
-	free    int         // of the items that are left to the client, those that any partition may have
-	left    atomic.Bool // the items in flight are left to the client: results wake the session
+	free    int         // items left to the client that may go to any partition
+	left    atomic.Bool // the items in flight are left to the client, and results wake the session
 }
 
 // chainTime is how long a batch sends further items of a group after the first one. Messages that are
@@ -48,7 +48,7 @@ func newSending(c *connection, n int) *sending {
 	}
 }
 
-// start sends an item, unless the send could outlast the lease, or its topic is held.
+// start sends an item, unless the send could outlast the lease or a partition of its topic is held.
 func (b *sending) start(i *item) {
 	left := b.c.shared.opt.Batch.Time - b.c.shared.opt.Clock.Now().Sub(b.started)
 	if left <= 0 || !b.c.shared.lease.covers(left) {
@@ -93,8 +93,8 @@ func (b *sending) startGroups(items []*item, together func(group []*item) bool) 
 	}
 }
 
-// notSent reports whether an item was not sent: its partition is held, or an earlier one of its group
-// was not acknowledged.
+// notSent reports whether an item was not sent because its partition is held, or because an earlier
+// item of its group was not acknowledged.
 func (b *sending) notSent(i *item) bool {
 	return i.outcome == waiting || i.outcome == left && b.flying[i] == nil
 }
@@ -127,9 +127,9 @@ func (b *sending) finish(r result) {
 	}
 }
 
-// await waits for the results of the items in flight, until there are none, the time of the batch is
-// over, or the partitions of the others are silent. It renews the lease meanwhile and ends with an
-// error if that fails.
+// await waits for the results of the items in flight. It ends when it has all of them, when the
+// time of the batch is over, or when the partitions of the remaining items are silent. It renews
+// the lease meanwhile and returns an error if that fails.
 func (b *sending) await() error {
 	over, stopOver := b.c.shared.opt.Clock.After(b.c.shared.opt.Batch.Time - b.c.shared.opt.Clock.Now().Sub(b.started))
 	defer stopOver()
@@ -164,8 +164,9 @@ func (b *sending) await() error {
 	return nil
 }
 
-// areSilent reports whether the items in flight wait for their partitions, and not for an unreachable
-// broker: it has answered for others, or all of them have failed before, so that nothing waits for them.
+// areSilent reports whether the items in flight wait for their partitions, and not for an
+// unreachable broker. This is so if the broker has answered for other items, or if all items in
+// flight have failed before, so that nothing else waits for them.
 func (b *sending) areSilent() bool {
 	for i := range b.flying {
 		if i.key == nil || b.answers == 0 && i.Entry.Attempts == 0 { // the record of progress has no key
@@ -175,8 +176,9 @@ func (b *sending) areSilent() bool {
 	return true
 }
 
-// held returns how often in succession a partition of an item in flight was held, of the exactly-once
-// relay: the plain one leaves them to the client.
+// held returns how often in succession the partition of an item in flight was held, the maximum of
+// all items, for the exactly-once relay. It is 0 for the plain relay, which leaves such items to
+// the client.
 func (b *sending) held() (times int) {
 	if b.c.shared.opt.ExactlyOnce == nil {
 		return 0

@@ -10,7 +10,7 @@ import (
 type session struct {
 	connection connection
 	queue      *queue
-	landed     []*item // left to the client by an earlier batch, answered, and not settled yet
+	landed     []*item // left to the client by an earlier batch, then answered, and not settled yet
 }
 
 // run publishes until ctx ends, the lease is lost, or no entries are left and the lease must be
@@ -44,8 +44,8 @@ func (s *session) run(ctx context.Context) error {
 	return nil
 }
 
-// end removes the messages of the client that were acknowledged after the last batch had begun, so
-// that they are not published again.
+// end removes the messages left to the client that were acknowledged after the last batch had
+// started, so that they are not published again.
 func (s *session) end() error {
 	c := &change{}
 	for _, i := range append(s.landed, s.connection.landed()...) {
@@ -82,7 +82,7 @@ func (s *session) collect(ctx context.Context, now int64) (*work, error) {
 	return w, err
 }
 
-// release lets the groups be tried that wait for partitions which have answered.
+// release makes groups due whose partitions have answered.
 func (s *session) release() {
 	s.queue.release(s.connection.released)
 	s.connection.released = nil
@@ -98,10 +98,10 @@ func (s *session) load(ctx context.Context) error {
 	return s.queue.load(ctx, s.connection.shared.marks.ready().After)
 }
 
-// reconnect makes the client of an exactly-once relay again, which had to be closed before the last
-// transaction was committed. The queue is kept, and with it what the transaction has left, unless
-// the progress topic lists entries that the store still had: then it is read again, and what was taken
-// from it must be taken again.
+// reconnect makes the client of an exactly-once relay again, after it had to be closed before the
+// last transaction was committed. The queue is kept, together with the items that the transaction
+// has left. But if the progress topic lists entries that the store still had, the queue is read
+// again, and its entries must be collected again.
 func (s *session) reconnect(ctx context.Context) (again bool, err error) {
 	removed, err := s.connection.recover(ctx)
 	if err != nil || removed == 0 {
@@ -149,7 +149,8 @@ func (s *session) batch(ctx context.Context, w *work) error {
 	return err
 }
 
-// report counts and logs a batch, and records whether the broker seems to be unreachable.
+// report counts and logs the results of a batch, and records whether the broker seems to be
+// unreachable.
 func (s *session) report(w *work, c *change) {
 	sent, failures, reached, unreachable := 0, 0, false, error(nil)
 	for i := range w.all() {
@@ -176,7 +177,7 @@ func (s *session) report(w *work, c *change) {
 			slog.Uint64("attempts", i.Entry.Attempts), slog.String("error", i.Entry.LastError))
 	}
 	switch {
-	case w.apart && !reached: // those that were tried had failed before: this is about no others
+	case w.apart && !reached: // all tried items had failed before, so this says nothing about others
 	case !reached && unreachable != nil:
 		if !s.queue.outage {
 			log.Warn("outbox: the broker cannot be reached", slog.Any("error", unreachable))

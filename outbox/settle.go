@@ -6,8 +6,8 @@ import (
 	"github.com/hapax-dev/hapax/internal/untrusted"
 )
 
-// settle turns the outcome of a batch into a change of the store. Afterwards, the queue is as if
-// the change were made: if the change fails, load the queue again.
+// settle turns the outcome of a batch into a change of the store. It updates the queue as if the
+// change had been made: if the change fails, load the queue again.
 func (q *queue) settle(w *work, now int64, r *Retry) *change {
 	c := &change{}
 	blocked := make(map[entry.Group]bool) // groups of items that failed and are retried
@@ -78,7 +78,7 @@ func (q *queue) gone(c *change, i *item) {
 	}
 }
 
-// hold moves an item after the held entries of its group, of which it may be the first.
+// hold puts an item after the held entries of its group, which may have none yet.
 func (q *queue) hold(c *change, w *work, i *item) {
 	g := q.groups[i.group]
 	if g == nil {
@@ -93,9 +93,10 @@ func (q *queue) hold(c *change, w *work, i *item) {
 	c.put = append(c.put, engine.KeyValue{Key: i.key, Value: i.Entry.Append(nil)})
 }
 
-// again returns a group of the batch to those that wait, until latest at most. It waits no longer if
-// its next entry was not at fault. If another entry has made its transaction fail, it comes first;
-// otherwise after the groups whose backoff has ended by now, so that a long backlog does not stop them.
+// again returns a group of the batch to those that wait, until latest at most. A group whose next
+// entry was not at fault need not wait. If its transaction failed because of another entry, the
+// group comes first. Otherwise it comes after the groups whose backoff has ended by now, so that a
+// long backlog does not stop them.
 func (q *queue) again(g *group, latest int64) {
 	g.notBefore, g.on = q.now, partition{}
 	switch {

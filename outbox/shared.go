@@ -14,10 +14,10 @@ type shared struct {
 	marks   marks
 	eng     *engine.Engine
 	opt     Options
-	lease   *lease // used by Run only
+	lease   *lease // only Run uses it
 	metrics *metrics
 
-	wake    chan struct{} // receives when there may be entries to publish
+	wake    chan struct{} // receives a value when there may be entries to publish
 	closing sync.WaitGroup
 	hooks   kgohooks.Owner // makes all clients
 	limits  batchLimits
@@ -29,6 +29,6 @@ type shared struct {
 func (s *shared) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
-	default: // it is about to
+	default: // it will wake in any case
 	}
 }

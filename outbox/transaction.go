@@ -15,9 +15,9 @@ import (
 
 var errUnknownOutcome = errors.New("outbox: a Kafka transaction may have committed or not")
 
-// publishInTransaction publishes items together with the record of progress that lists them: all,
-// or none if one of them fails. After errUnknownOutcome, and whenever the client was abandoned, the
-// progress topic must be read before anything else is published.
+// publishInTransaction publishes items together with the record of progress that lists them. If one
+// of them fails, none is published. After errUnknownOutcome, and whenever the client was abandoned,
+// the progress topic must be read before anything else is published.
 func (c *connection) publishInTransaction(items []*item) error {
 	if err := c.client.BeginTransaction(); err != nil {
 		c.abandon()
@@ -33,7 +33,7 @@ func (c *connection) publishInTransaction(items []*item) error {
 		for _, i := range items {
 			b.start(i)
 		}
-	} else { // the record must not list the items of held partitions, nor those behind them
+	} else { // the record must list neither the items of held partitions nor those behind them
 		b.startGroups(items, oneDestination)
 		if err := b.await(); err != nil {
 			c.abandon()
@@ -68,8 +68,8 @@ func (c *connection) publishInTransaction(items []*item) error {
 	return nil
 }
 
-// oneDestination reports whether all items of a group are of the same partition, so that all of them or
-// none are of a held one: they need not wait for each other.
+// oneDestination reports whether all items of a group go to the same partition. They then need not
+// wait for each other, because that partition is held for all of them or for none.
 func oneDestination(group []*item) bool {
 	first := &group[0].Entry
 	return !slices.ContainsFunc(group[1:], func(i *item) bool {
@@ -79,8 +79,8 @@ func oneDestination(group []*item) bool {
 	})
 }
 
-// overtaken reports whether an item waits for its partition, and a later one of its group does not. The
-// number of partitions of the topic has changed meanwhile.
+// overtaken reports whether an item waits for its partition while a later one of its group was
+// published. This happens if the number of partitions of the topic has changed meanwhile.
 func overtaken(items []*item) bool {
 	wait := make(map[entry.Group]bool)
 	for _, i := range items {
@@ -120,8 +120,7 @@ func (c *connection) holdSilent(b *sending) {
 	c.holdForATime(partitions)
 }
 
-// abort ends a transaction in which an item has failed; the other items are left to be published
-// again.
+// abort ends a transaction in which an item has failed. The other items must be published again.
 func (c *connection) abort(items []*item, record *item, answered bool) error {
 	denied := func(i *item) bool { return i.outcome == failed && errors.Is(i.err, kerr.TopicAuthorizationFailed) }
 	broken := denied(record) || slices.ContainsFunc(items, denied) // the client may begin no other transaction
