@@ -136,7 +136,7 @@ func (w *claimWorker) invite() {
 	w.gate.Hold()
 }
 
-// ack reports verdicts.
+// ack reports verdicts: "d" for Duplicate, "c" for all others.
 func (w *claimWorker) ack(p int, at uint64, results []engine.Result) {
 	letters := make([]byte, len(results))
 	for i := range results {

@@ -12,7 +12,7 @@ import (
 	"github.com/hapax-dev/hapax/bench/internal/traffic"
 )
 
-// KafkaControl breaks a rule on purpose, so that the checks are seen to detect it.
+// KafkaControl breaks a rule on purpose, to show that the checks detect it.
 type KafkaControl string
 
 // OffsetFirst replaces the adapter by a loop that commits the offset of the polled records, and
@@ -38,16 +38,18 @@ const maxPartitions = 1000
 
 // A KafkaReport says the outcome of the events of a topic.
 type KafkaReport struct {
-	// Produced records were sent, repeats included; Distinct is the number of events among them.
+	// Produced is the number of records that were sent, repeats included. Distinct is the number of
+	// events among them.
 	Produced uint64 `json:"produced"`
 	Distinct uint64 `json:"distinct"`
-	// Handled events took effect: in mode work, those whose counter in the committed business state
-	// is at least 1; in mode own, those whose handler has reported its start.
+	// Handled counts the events that took effect: in mode work, those whose counter in the
+	// committed business state is at least 1; in mode own, those whose handler has reported its
+	// start.
 	Handled uint64 `json:"handled"`
 	// Lost is Distinct less Handled, once the topic was read to its end.
 	Lost uint64 `json:"lost"`
-	// AtRisk counts the events that were claimed and whose handler had not returned at a kill,
-	// according to the store and the handlers: the maximum that mode own may lose. Always 0 in mode
+	// AtRisk counts the events that were claimed and whose handlers had not returned at a kill,
+	// according to the store and the handlers. Mode own may lose at most these. Always 0 in mode
 	// work.
 	AtRisk uint64 `json:"at_risk"`
 	// HandledTwice counts the events that took effect more than once.
@@ -56,25 +58,27 @@ type KafkaReport struct {
 	// offsets, checked event by event; in mode own, the difference between the number of events and
 	// those whose handler has returned, and AtRisk.
 	StateMismatch uint64 `json:"state_mismatch"`
-	// BalancesWrong accounts do not have the balance that the events add up to, each moved once.
+	// BalancesWrong counts the accounts whose balance is not the sum of the events, each applied
+	// once.
 	BalancesWrong uint64 `json:"balances_wrong"`
 	Kills         int    `json:"kills"`
 
-	// HandlerCalls and Conflicts are of the round of the rates below in which the handler was
-	// called most. With kills they are of all lives of the consumer, without the last milliseconds
-	// before each kill. Conflicts are batches, and other transactions of the adapter, that lost
-	// against another transaction and ran again.
+	// HandlerCalls and Conflicts come from the round with the most handler calls. With kills, they
+	// include all processes of the consumer, without the last milliseconds before each kill.
+	// Conflicts counts the batches, and other transactions of the adapter, that conflicted with
+	// another transaction and ran again.
 	HandlerCalls uint64 `json:"handler_calls"`
 	Conflicts    uint64 `json:"conflicts"`
 
-	// Rates, null with kills: the medians of three rounds. In a round the three are measured one
-	// after the other, each in a process of its own with a store of its own, over the same topic,
-	// with the client's defaults, from the first fetched record to the last one. RecordsPerS is of
-	// the adapter with the handler of the workload and with telemetry, whose tracer records
-	// nothing, until the store has the last offset; RawRecordsPerS of a plain loop that only polls;
-	// ClaimsPerS of the engine alone on the same events, in durable batches of the adapter's size,
-	// by a caller for each partition. Ratio is RecordsPerS over RawRecordsPerS. The counts of
-	// events above are of an additional consumer, which also counts each event in its store.
+	// Rates are the medians of three rounds, and null with kills. A round measures the three rates
+	// one after the other, each in a separate process with a separate store, over the same topic,
+	// with the client's defaults, from the first fetched record to the last one. RecordsPerS is the
+	// rate of the adapter with the handler of the workload and with telemetry, whose tracer records
+	// nothing, until the store has the last offset. RawRecordsPerS is the rate of a plain loop that
+	// only polls. ClaimsPerS is the rate of the engine alone on the same events, in durable batches
+	// of the adapter's size, with one caller for each partition. Ratio is RecordsPerS divided by
+	// RawRecordsPerS. The counts of events above come from an additional consumer, which also
+	// counts each event in its store.
 	RecordsPerS    *float64 `json:"records_per_s"`
 	RawRecordsPerS *float64 `json:"raw_records_per_s"`
 	ClaimsPerS     *float64 `json:"claims_per_s"`
@@ -83,13 +87,13 @@ type KafkaReport struct {
 	// in microseconds: the median of the rounds of RecordsPerS. Null with kills, and where it is
 	// unknown.
 	CPUPerRecord *float64 `json:"cpu_us_per_record"`
-	// PartitionSpread is how many times as far the first partition is as the last one when half of
-	// all records are done: the largest of the rounds.
+	// PartitionSpread is the progress of the fastest partition divided by that of the slowest, when
+	// half of all records are done: the maximum of the rounds.
 	PartitionSpread *float64 `json:"partition_spread"`
-	// BesideSlow is the rate of a partition next to one with a slow handler, as a share of its rate
-	// next to equal ones; null unless Workload.Slow is set.
+	// BesideSlow is the rate of the partitions beside one with a slow handler, as a share of their
+	// rate without it; null unless Workload.Slow is set.
 	BesideSlow *float64 `json:"beside_slow"`
-	// WithSlowSync is the rate of the adapter when the syncs of its store are slow, as a share of
+	// WithSlowSync is the rate of the adapter with slow syncs of its store, as a share of
 	// RecordsPerS; null unless KafkaOptions.SlowSync is set.
 	WithSlowSync *float64 `json:"with_slow_sync"`
 
@@ -101,7 +105,7 @@ type KafkaReport struct {
 	firstWrong string
 }
 
-// Kafka produces events with repeats, lets a process consume them through the adapter that may be
+// Kafka produces events with repeats, lets a process consume them through the adapter, which may be
 // killed meanwhile, and checks the outcome of every event.
 func Kafka(ctx context.Context, o KafkaOptions) (report KafkaReport, err error) {
 	defer report.end(&err)
@@ -192,7 +196,7 @@ type kafkaRun struct {
 	report *KafkaReport
 }
 
-// all measures the rates if nothing is to be killed, and then consumes for the counts.
+// all measures the rates if no process is to be killed, and then consumes for the counts.
 func (k *kafkaRun) all(ctx context.Context) error {
 	if k.Kills == 0 {
 		if err := k.rates(ctx); err != nil {
@@ -227,7 +231,7 @@ func (k *kafkaRun) consume(ctx context.Context) error {
 	}
 	c := k.newConsumer(kind, k.dir, kind.name())
 	c.stage, c.kills = "consume", runner.DrawKills(c.way, k.Kills, k.Control == "")
-	if k.Control == OffsetFirst { // each kill comes between the offset's commit and the batch's
+	if k.Control == OffsetFirst { // each kill comes between the commits of the offset and of the batch
 		for i := range c.kills {
 			c.kills[i].Gate.Wait = c.kills[i].Gate.Here - 1
 		}
@@ -319,7 +323,7 @@ func (k *kafkaRun) rates(ctx context.Context) error {
 	return nil
 }
 
-// rate is that of a consumer over some records, if the consumer was right.
+// rate returns the rate of a consumer over some records, if its outcome was right.
 func (k *kafkaRun) rate(ctx context.Context, records uint64, newConsumer func(dir string) *consuming, right func(c *consuming) error) *timing {
 	return &timing{take: func(dir string) (float64, error) {
 		c := newConsumer(dir)
@@ -331,7 +335,7 @@ func (k *kafkaRun) rate(ctx context.Context, records uint64, newConsumer func(di
 	}}
 }
 
-// measured returns a func that returns a consumer that is measured, in a group of its own.
+// measured returns a func that makes a measured consumer, in a separate group.
 func (k *kafkaRun) measured(kind consumerKind, suffix string) func(dir string) *consuming {
 	return func(dir string) *consuming {
 		c := k.newConsumer(kind, dir, kind.name()+"-"+filepath.Base(dir)+suffix)

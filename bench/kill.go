@@ -27,27 +27,27 @@ type KillOptions struct {
 // A KillReport has the parent's results.
 type KillReport struct {
 	Kills int `json:"kills"`
-	// Acked counts the distinct events whose verdict the process had reported before it was killed.
+	// Acked counts the distinct events whose verdicts were reported before a kill.
 	Acked uint64 `json:"acked"`
-	// Lost counts the events that were acknowledged, or are before a committed offset, and are
-	// absent after the last kill.
+	// Lost counts the events that are absent after the last kill although they were acknowledged or
+	// are before a committed offset.
 	Lost uint64 `json:"lost"`
-	// ClaimedTwice counts events that got the verdict claimed more than once. An event that was
-	// undone by a kill is one of them if it was sent again.
+	// ClaimedTwice counts the events that got the verdict claimed more than once. They include an
+	// event that a kill has undone and that was sent again.
 	ClaimedTwice uint64 `json:"claimed_twice"`
 	// StateMismatch counts disagreements of claims, counters and offsets after the last kill.
 	StateMismatch uint64 `json:"state_mismatch"`
-	// Sent counts the reported verdicts, repeats included; Early the kills before the store was
-	// open.
+	// Sent counts the reported verdicts, repeats included. Early counts the kills before the store
+	// was open.
 	Sent    uint64  `json:"sent"`
 	Early   int     `json:"kills_before_ready"`
 	Seconds float64 `json:"seconds"`
 	Outcome
 }
 
-// Kill lets a process claim, kills it at random points, and restarts it on the same store, until it
-// was killed the requested number of times. Then it opens the store, checks all of it, claims all
-// events once more, and verifies the store.
+// Kill lets a process claim, kills it at random points and restarts it on the same store, the
+// requested number of times. Then it opens the store, checks all of it, claims all events once
+// more, and verifies the store.
 func Kill(ctx context.Context, o KillOptions) (report KillReport, err error) {
 	defer report.end(&err)
 	defer stopwatch(&report.Seconds)()
@@ -68,7 +68,7 @@ func Kill(ctx context.Context, o KillOptions) (report KillReport, err error) {
 
 const (
 	killParts      = 4      // partitions, each with a consumer of its own
-	killEvents     = 20_000 // of the log, for each process
+	killEvents     = 20_000 // events of the log for each process
 	mostKillEvents = 4_000_000
 	killRepeats    = 0.2
 	killRecent     = 100 * killParts
@@ -113,8 +113,8 @@ func (k *killing) all(ctx context.Context) error {
 	return k.check(ctx)
 }
 
-// checkAhead is how many events of a partition beyond the last one are checked: none of them may be
-// partial.
+// checkAhead is how many events of a partition after the last one are checked: none of them may be
+// partially applied.
 const checkAhead = 2 * maxChunk
 
 // check opens the store of the last process and compares it with the parent's records.
@@ -179,9 +179,9 @@ func claimAgain(ctx context.Context, e *opened, deal *traffic.Deal, ends []uint6
 	return claimed, nil
 }
 
-// draw plans the kill of a process: at a time after its start, which may be before its store is
-// open; or some time after a number of verdicts, 0 for right after the store was checked. Every
-// other process claims for a while.
+// draw plans the kill of a process: either a time after its start, perhaps before its store is
+// open, or a time after a number of verdicts, where 0 means right after the store was checked.
+// Every other process claims for a while.
 func (k *killing) draw(life int) runner.Kill {
 	plan := runner.Never
 	switch draw := rand.IntN(4); {
@@ -198,7 +198,7 @@ func (k *killing) draw(life int) runner.Kill {
 }
 
 // A claimRun is a run of claim workers, one after the other on the same store, with the parent's
-// records of what they have told.
+// record of their reports.
 type claimRun struct {
 	worker claimWorker // without its gate. All events of a partition before its From were acknowledged
 	deal   traffic.Deal
@@ -217,8 +217,8 @@ func (r *claimRun) open() (*opened, error) {
 	return openEngine(r.worker.Store, r.worker.Dir, tuning{}, r.worker.Log.Source.Options())
 }
 
-// lives runs and kills the workers. begins is called before each of them, and ready when its store
-// is open.
+// lives runs and kills the workers. It calls begins before each worker, and ready when the worker's
+// store is open.
 func (r *claimRun) lives(ctx context.Context, kills []runner.Kill, begins func(killed int), ready func()) (killed int, err error) {
 	l := runner.Lives{Kills: kills, End: true, Silence: runner.MaxSilence}
 	l.Hear = map[string]runner.Hearing{

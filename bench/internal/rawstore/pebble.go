@@ -13,10 +13,10 @@ import (
 	hapax "github.com/hapax-dev/hapax/engine/pebble"
 )
 
-// OpenPebble opens Pebble with engine/pebble's cache, format, filters and compression, and with
-// compactions that suit batches of random keys: with those of engine/pebble it was slower. Pebble
-// takes its memtables out of the cache, so that is larger by two, as in engine/pebble. A store that
-// is written blindly needs no filters in its last level.
+// OpenPebble opens Pebble with the cache, format, filters and compression of engine/pebble, and
+// with compactions that suit batches of random keys. With the compactions of engine/pebble it was
+// slower. Pebble takes its memtables out of the cache, so the cache is larger by two memtables, as
+// in engine/pebble. A store that is written blindly needs no filters in its last level.
 func OpenPebble(dir string, memTableBytes uint64, blind bool) (*pebble.DB, error) {
 	cache := pebble.NewCache(hapax.DefaultCacheBytes + 2*int64(memTableBytes))
 	defer cache.Unref()

@@ -2,9 +2,9 @@ package runner
 
 import "sync/atomic"
 
-// A Gate is passed by a consumer that is to be killed, with each record that it handles. It reports
-// "here" at the point of the kill, so that the killer follows the consumer's progress and no clock;
-// and it blocks a little later, so that a late killer cannot miss the point.
+// A Gate counts the records that a consumer handles until it is killed. At the point of the kill it
+// reports "here", so that the kill depends on the consumer's progress and not on a clock. A little
+// later it blocks, so that a late kill cannot miss the point.
 type Gate struct {
 	order GateOrder
 	say   *Voice
@@ -19,10 +19,10 @@ type GateOrder struct {
 	Wait uint64 // at this point, wait for the kill
 }
 
-// NewGate returns a gate that reports with that voice.
+// NewGate returns a gate that reports through the given voice.
 func NewGate(o GateOrder, say *Voice) *Gate { return &Gate{order: o, say: say} }
 
-// Open sets where the consumer continues.
+// Open sets the position at which the consumer continues.
 func (g *Gate) Open(from uint64) {
 	g.from = from
 	g.say.Line("from", from)
@@ -31,8 +31,8 @@ func (g *Gate) Open(from uint64) {
 	}
 }
 
-// Pass counts n records. A transaction that is run again passes again, so that the count may be
-// ahead of the work, but never behind.
+// Pass counts n records. A transaction that runs again counts again, so the count may be ahead of
+// the work, but is never behind it.
 func (g *Gate) Pass(n int) {
 	at := g.from + g.calls.Add(uint64(n))
 	if at >= g.order.Here && at-uint64(n) < g.order.Here {

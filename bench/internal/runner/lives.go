@@ -16,16 +16,16 @@ import (
 	"time"
 )
 
-// Lives are the processes that run one after the other on the same store: each is killed as
-// planned, and the one after the last kill ends by itself, or a Hearing kills it.
+// Lives are processes that run one after the other on the same store. Each is killed as planned.
+// The process after the last kill ends by itself, or a Hearing kills it.
 type Lives struct {
 	Next  func(k Kill) Work // returns the work of the next process
 	Kills []Kill
-	Hear  map[string]Hearing // by the word of a process's report
+	Hear  map[string]Hearing // by the first word of the reported line
 	// End makes the last kill the end: no process follows it.
 	End bool
-	// Silence is how long a process may make no progress before the run is ended; 0: as long as it
-	// takes. Repeated reports are no progress.
+	// Silence is the longest time without progress, after which the run ends; 0: no limit. A
+	// repeated report is no progress.
 	Silence time.Duration
 
 	Killed int // processes so far
@@ -35,10 +35,10 @@ type Lives struct {
 // MaxSilence is the Silence of a process that reports its progress.
 const MaxSilence = 2 * time.Minute
 
-// A Hearing gets the value of a line, as JSON.
+// A Hearing gets the JSON value of a line.
 type Hearing func(value []byte) error
 
-// Hears decodes the value of a line for do.
+// Hears returns a Hearing that decodes the value of a line for do.
 func Hears[T any](do func(T) error) Hearing {
 	return func(value []byte) error {
 		var v T
@@ -138,8 +138,8 @@ func (l *Lives) heard(k Kill, word string, value []byte) error {
 	return nil
 }
 
-// start starts a process that does w, and that is killed when ctx is done. Its lines must be
-// read to the end; then end returns why it has ended.
+// start starts a process that does w and is killed when ctx is done. After all its lines were read,
+// end returns why the process has ended.
 func start(ctx context.Context, w Work) (lines *bufio.Scanner, end func() error, err error) {
 	defer func() {
 		if err != nil {
@@ -168,7 +168,7 @@ func start(ctx context.Context, w Work) (lines *bufio.Scanner, end func() error,
 	if err := cmd.Start(); err != nil {
 		return nil, nil, err
 	}
-	// a process that has already ended is noticed when its lines are read
+	// if the process has already ended, the reader of its lines notices that
 	_, _ = stdin.Write(append(order, '\n'))
 	lines = bufio.NewScanner(stdout)
 	lines.Buffer(nil, 64<<20)
@@ -183,8 +183,8 @@ func start(ctx context.Context, w Work) (lines *bufio.Scanner, end func() error,
 	}, nil
 }
 
-// wholeLines is bufio.ScanLines without the text after the last line end: a dead process did not
-// complete it.
+// wholeLines is bufio.ScanLines without the text after the last line end, which a dead process did
+// not complete.
 func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i], nil
@@ -195,7 +195,7 @@ func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) 
 	return 0, nil, nil
 }
 
-// A Kill is when to kill a process: some time after the gate's "here", and unless it is 0, early
+// A Kill says when to kill a process: a time after the gate's "here", or, if Early is not 0, a time
 // after its start.
 type Kill struct {
 	Gate         GateOrder
@@ -208,12 +208,12 @@ var Never = Kill{Gate: GateOrder{Here: ^uint64(0), Wait: ^uint64(0)}}
 const (
 	longestSlack = 4000 // records
 	longestAfter = 5 * time.Millisecond
-	longestJoin  = 60 * time.Millisecond // to join the group, or some of it
+	longestJoin  = 60 * time.Millisecond // the time, or a part of it, in which a consumer joins its group
 )
 
-// DrawKills draws a kill from each of n equal parts of the log, all of them before its end. Some
-// kills wait in a handler for the killer, others meet any work. One in eight comes while the
-// consumer starts, if requested.
+// DrawKills draws a kill from each of n equal parts of the log, all of them before its end. At some
+// kills a handler waits for the kill, others interrupt whatever runs. If requested, one in eight
+// comes while the consumer starts.
 func DrawKills(way uint64, n int, atStart bool) []Kill {
 	kills := make([]Kill, n)
 	part := float64(way) * 0.95 / float64(n)

@@ -1,11 +1,10 @@
-// Package runner starts work in processes of their own, kills them as planned, and starts them
-// again.
+// Package runner runs work in separate processes, kills them as planned, and starts them again.
 //
-// A process is this program, started again. The parent writes one line of JSON to it, with the work
-// that it does, and keeps the pipe open; a process without its parent exits. It writes lines to its
+// A process is this program, started again. The parent writes its work to it, as one line of JSON,
+// and keeps the pipe open; a process whose parent has ended exits. The process writes lines to its
 // standard output, each in one call and only when it is true, so that the parent has read only true
 // lines when the process is dead. A process that fails reports "fail" with the reason, and one that
-// ends "done". A program that starts such processes calls Main first.
+// ends reports "done". A program that starts such processes calls Main first.
 package runner
 
 import (
@@ -25,7 +24,7 @@ import (
 // Work is done by a process. Its exported fields are JSON.
 type Work interface{ Do(say *Voice) error }
 
-// childArg is the hidden command; the type of the work follows.
+// childArg is the hidden command; the next argument is the type of the work.
 const childArg = "child"
 
 // Main does the work that the arguments request; ran is false if they request none.
@@ -39,7 +38,7 @@ func Main(args []string, kinds ...Work) (code int, ran bool) {
 	return 0, true
 }
 
-// work does the work of that type, with the order at the start of its standard input.
+// work does the work of the given type, as described by the first line of standard input.
 func work(kinds []Work, kind string) error {
 	tune()
 	in := bufio.NewReader(os.Stdin)
@@ -68,7 +67,7 @@ func work(kinds []Work, kind string) error {
 	return nil
 }
 
-// tune sets the Go runtime as docs/tuning.md advises for a busy consumer, unless the environment
+// tune sets the Go runtime as docs/tuning.md recommends for a busy consumer, unless the environment
 // has other settings. All processes use it.
 func tune() {
 	if os.Getenv("GOGC") == "" {
@@ -85,7 +84,7 @@ type Voice struct {
 	w  io.Writer
 }
 
-// Line writes a word and a value, as JSON; the operating system has it on return, so that it
+// Line writes a word and a JSON value. On return the operating system has the line, so that it
 // survives the death of the process.
 func (v *Voice) Line(word string, value any) {
 	b, err := json.Marshal(value)

@@ -1,5 +1,4 @@
-// Package topics makes and fills the topics of a run, on given brokers or on one inside this
-// process.
+// Package topics makes and fills the topics of a run, on given brokers or on an embedded one.
 package topics
 
 import (
@@ -55,7 +54,7 @@ func Open(ctx context.Context, seeds []string) (*Broker, error) {
 	return b, nil
 }
 
-// ErrAddress is returned for addresses of brokers that are none.
+// ErrAddress is returned for invalid addresses of brokers.
 var ErrAddress = errors.New("not the address of a broker")
 
 const (
@@ -77,10 +76,11 @@ func (b *Broker) Close() {
 type Topic struct {
 	Broker *Broker
 	Name   string
-	groups []string // that have read it, each with one static member
+	groups []string // groups that have read it, each with one static member
 }
 
-// New makes a topic of a new name. A topic that is not nil must be removed, also after an error.
+// New makes a topic with a new name. If the topic is not nil, it must be removed, even after an
+// error.
 func (b *Broker) New(ctx context.Context, parts int, config map[string]*string) (*Topic, error) {
 	t := &Topic{Broker: b, Name: "dedupbench-" + strings.ToLower(rand.Text()[:12])}
 	made, err := b.admin.CreateTopics(ctx, int32(parts), -1, config, t.Name)
@@ -144,7 +144,8 @@ func (t *Topic) Ends(ctx context.Context) ([]int64, error) {
 	return ends, nil
 }
 
-// Remove deletes the topic and its groups from brokers of others, also after an interrupted run.
+// Remove deletes the topic and its groups from the brokers of others, even after an interrupted
+// run.
 func (t *Topic) Remove(err *error) {
 	if t.Broker.Embedded != nil {
 		return
@@ -157,7 +158,7 @@ func (t *Topic) Remove(err *error) {
 	// the brokers remove an empty group by themselves
 	_, _ = t.Broker.admin.DeleteGroups(ctx, t.groups...)
 	names := []string{t.Name, t.letters()}
-	if all, lerr := t.Broker.admin.ListTopics(ctx); lerr == nil { // those that a consumer has made
+	if all, lerr := t.Broker.admin.ListTopics(ctx); lerr == nil { // topics that a consumer has made
 		for name := range all {
 			if strings.HasPrefix(name, t.Name+"-") && name != t.letters() {
 				names = append(names, name)

@@ -13,9 +13,10 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A Log is the data that a run produces: N records, a share of which repeat earlier events: half of
-// these one of the last 10,000, many of which fall into one batch of a consumer, half any earlier
-// one. One repeat in four has another key than its event had, and so usually another partition.
+// A Log is the data that a run produces: N records, a share of which repeat earlier events. Half of
+// the repeats are of one of the last 10,000 events, and many of these are in one batch of a
+// consumer. The other half repeat any earlier event. One repeat in four has another key than its
+// event, and so usually another partition.
 //
 // Everything depends only on the seed, the log and the position. Events are numbered as they
 // appear.
@@ -44,7 +45,7 @@ func (s *Sequence) Next() (number uint64, repeat bool) { return s.numbers.Next()
 // Distinct is the number of distinct events so far.
 func (s *Sequence) Distinct() uint64 { return s.numbers.Distinct() }
 
-// Limit is above the number of each event.
+// Limit is greater than the number of each event.
 func (l *Log) Limit() uint64 { return uint64(l.N) }
 
 // Each calls fn with the number of each event of the log, once.
@@ -60,7 +61,7 @@ func (l *Log) Each(fn func(number uint64) error) error {
 	return nil
 }
 
-// Truth returns the number of distinct events, and the balance of each account when each event has
+// Truth returns the number of distinct events, and the balance of each account after each event has
 // moved its amount once.
 func (l *Log) Truth() (events uint64, balances map[int]int64) {
 	balances = make(map[int]int64)
@@ -74,8 +75,8 @@ func (l *Log) Truth() (events uint64, balances map[int]int64) {
 	return events, balances
 }
 
-// A Deal is a log that is read without a broker: its records are distributed to partitions in
-// turns.
+// A Deal is a log that is read without a broker. Its records are distributed to the partitions in
+// turn.
 type Deal struct {
 	log     *Log
 	numbers []uint32 // nil: no record repeats another
@@ -98,7 +99,7 @@ func (l *Log) Deal(parts int) Deal {
 	return d
 }
 
-// Number returns the event at a position of a partition.
+// Number returns the number of the event at a position of a partition.
 func (d *Deal) Number(p int, at uint64) uint64 {
 	i := at*d.parts + uint64(p)
 	if d.numbers == nil {
@@ -184,15 +185,15 @@ type Payment struct {
 	Reference string `json:"reference"`
 }
 
-// A record's value begins with eventPrefix and the event's number, and is filled up to ValueBytes
-// by the reference.
+// A record's value starts with eventPrefix and the event's number. The reference fills it up to
+// ValueBytes.
 const (
 	eventPrefix = `{"event":"`
 	eventDigits = 16
 	ValueBytes  = 200
 )
 
-// Payment returns what the event of a number pays, without its reference.
+// Payment returns the payment of the event with the number, without its reference.
 func (l *Log) Payment(number uint64) Payment {
 	h := Mix(l.Source.Seed ^ Mix(number^0xACC7))
 	accounts := max(l.Accounts, 2)

@@ -31,14 +31,14 @@ const (
 	URL      IDKind = "url"
 )
 
-// A Source makes events from numbers: the same seed and number give the same scope, id and time, in
-// every process, so that millions of events need no file and a repeat is identified by its number.
+// A Source makes events from numbers. The same seed and number give the same scope, id and time in
+// every process. So millions of events need no file, and a repeat is identified by its number.
 type Source struct {
 	Seed   uint64
 	Kind   IDKind
 	Scopes int             // events are distributed over them evenly, in order
 	Weeks  int             // and over as many weeks, ending with Latest
-	Latest weekbucket.Week // its events are in its first second, so that none is ahead of the clock
+	Latest weekbucket.Week // events of this week are in its first second, so that none is ahead of the clock
 }
 
 // ErrTooMany is returned for more weeks or scopes than a source can have.
@@ -65,10 +65,10 @@ const (
 	Topic        = "bench"
 )
 
-// Options returns those of an engine that retains all weeks of the source.
+// Options returns the options of an engine that retains all weeks of the source.
 func (s *Source) Options() engine.Options { return engine.Options{RetentionWeeks: s.Weeks + 1} }
 
-// Event returns the event of a number; its id is appended to arena.
+// Event returns the event with the number. Its id is appended to arena.
 func (s *Source) Event(n uint64, arena []byte) (engine.Event, []byte) {
 	at := len(arena)
 	arena = s.AppendID(arena, n)
@@ -165,8 +165,8 @@ const (
 	RepeatMixed  Repeats = "mixed"
 )
 
-// Numbers are a sequence of event numbers, in which a share repeats earlier ones. It is the same
-// for the same seed, and keeps no events.
+// Numbers is a sequence of event numbers, some of which repeat earlier ones. The same seed gives
+// the same sequence. It keeps no events.
 type Numbers struct {
 	Seed    uint64
 	Share   float64 // of events that are repeats
