@@ -19,7 +19,7 @@ import (
 	"github.com/hapax-dev/hapax/versions"
 )
 
-// LayersControl breaks a rule of a process on purpose, so that the ledger is seen to detect it.
+// LayersControl breaks a rule of a process on purpose, to show that the ledger detects it.
 type LayersControl string
 
 // The controls of Layers.
@@ -42,29 +42,31 @@ type LayersOptions struct {
 	Seed    uint64        `help:"Seed of the events." default:"1"`
 }
 
-// A LayersReport says the outcome of requests, events, rows and messages. The expected values are
-// the clients' answers, the sent data, and the messages in the topic; they are compared with the
-// store of the killed processes.
+// A LayersReport has the outcome of requests, events, rows and messages. The answers that clients
+// got, the sent data and the messages in the topic are compared with the store of the killed
+// processes.
 type LayersReport struct {
-	// Requests have a key each; Retries are sends of a key after its first answer.
-	// ReplayedIdentical retries got the bytes of that answer, as a replay.
+	// Requests counts the requests, each with its own key. Retries counts the sends of a key after
+	// its first answer, and ReplayedIdentical those of them that got the bytes of that answer, as a
+	// replay.
 	Requests          uint64 `json:"requests"`
 	Retries           uint64 `json:"retries"`
 	Executed          uint64 `json:"executed"`
 	ExecutedTwice     uint64 `json:"executed_twice"`
 	ReplayedIdentical uint64 `json:"replayed_identical"`
-	// Events were handled at least once; Records are all of their produced deliveries.
+	// Events counts the events that were handled at least once, and Records all their produced
+	// deliveries.
 	Events       uint64 `json:"events"`
 	Records      uint64 `json:"records"`
 	HandledTwice uint64 `json:"handled_twice"`
-	// Rows have a version; WrongVersion rows do not have the newest of the published Changes, or
-	// have another payload.
+	// Rows counts the rows that have a version. WrongVersion counts those that do not have the
+	// newest of the published Changes, or have another payload.
 	Rows         uint64 `json:"rows"`
 	Changes      uint64 `json:"changes"`
 	WrongVersion uint64 `json:"wrong_version"`
-	// OutboxSent messages are in the topic, without the repetitions, which have the same id;
-	// OutboxRecords are all. OutboxLost executions and handled events have no message, and
-	// OutboxDoubled messages are there without one.
+	// OutboxSent counts the messages in the topic without repetitions, which have the same id, and
+	// OutboxRecords counts all of them. OutboxLost counts the executions and handled events that
+	// have no message, and OutboxDoubled the messages that belong to none.
 	OutboxSent    uint64 `json:"outbox_sent"`
 	OutboxRecords uint64 `json:"outbox_records"`
 	OutboxLost    uint64 `json:"outbox_lost"`
@@ -98,10 +100,11 @@ func (o *LayersOptions) complete() error {
 	return nil
 }
 
-const layersRepeats = 0.25 // of the deliveries of events
+const layersRepeats = 0.25 // share of repeats among the deliveries of events
 
-// Layers sends requests, events and changes of rows, each of them several times, to a process that
-// is killed meanwhile, and checks their outcome and that of the messages that the process sends.
+// Layers sends requests, events and changes of rows, each several times, to a process that is
+// killed meanwhile. It checks the outcome of all of these and of the messages that the process
+// sends.
 func Layers(ctx context.Context, o LayersOptions) (report LayersReport, err error) {
 	defer report.end(&err)
 	defer stopwatch(&report.Seconds)()
@@ -146,8 +149,8 @@ type layersRun struct {
 	address atomic.Pointer[string] // the address of the process; "" while there is none
 }
 
-// all runs the clients and the process concurrently, and compares what they have told with what
-// is there in the end.
+// all runs the clients and the process concurrently, and compares their reports with the final
+// state.
 func (l *layersRun) all(ctx context.Context) error {
 	l.clients = newClientsLedger(l.N)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -182,8 +185,8 @@ func (l *layersRun) all(ctx context.Context) error {
 	return l.audit(ctx, effects)
 }
 
-// lives starts the process, kills it as planned, and restarts it. The last one is killed, too, once
-// all is sent and it has worked it off.
+// lives starts the process, kills it as planned, and restarts it. The last process is also killed,
+// after everything was sent and it has processed all of it.
 func (l *layersRun) lives(ctx context.Context, sent <-chan []int64) error {
 	var ends []int64
 	var last bool
@@ -218,8 +221,8 @@ func (l *layersRun) lives(ctx context.Context, sent <-chan []int64) error {
 	return err
 }
 
-// drawKills plans the kills. The gate of a process counts from 0, and together the processes cannot
-// miss a kill: each request, event and change passes at least once.
+// drawKills plans the kills. The gate of each process counts from 0. The processes together cannot
+// miss a kill, because each request, event and change passes a gate at least once.
 func (l *layersRun) drawKills() []runner.Kill {
 	way := uint64(4 * l.N)
 	if l.Control != "" {
@@ -233,7 +236,7 @@ func (l *layersRun) drawKills() []runner.Kill {
 			k.Gate.Here, last = max(at-last, 1), at
 		}
 		k.Gate.Wait = k.Gate.Here + 1 + rand.Uint64N(slack-1)
-		if l.Control != "" { // what can come to an end does, up to the gate
+		if l.Control != "" { // whatever can finish finishes, up to the gate
 			k.After = time.Second
 		}
 	}
@@ -329,7 +332,7 @@ func (l *layersRun) audit(ctx context.Context, effects [2][]uint64) (err error) 
 	return nil
 }
 
-// counts reads how often each request and each event was done.
+// counts reads how often each request was executed and each event was handled.
 func (l *layersRun) counts(ctx context.Context, e *opened) (done [2][]uint8, err error) {
 	for kind := range done {
 		done[kind] = make([]uint8, l.N)

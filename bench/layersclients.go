@@ -18,10 +18,11 @@ import (
 	"github.com/hapax-dev/hapax/internal/wait"
 )
 
-// A clientsLedger has what the clients were told and what they sent. Its slices are by number.
+// A clientsLedger records the answers that clients got and the data that they sent. Its slices are
+// indexed by number.
 type clientsLedger struct {
 	mu      sync.Mutex // guards the rest
-	answers []answer   // the first to each request
+	answers []answer   // the first answer to each request
 	sends   []uint64   // how often the row was published: see change
 	newest  []change   // of the row
 }
@@ -29,8 +30,8 @@ type clientsLedger struct {
 // An answer is the answer that a client got.
 type answer struct {
 	body     []byte // nil: none yet
-	executed bool   // an answer was no replay
-	twice    bool   // another answer was no replay either, or differed
+	executed bool   // an answer was not a replay
+	twice    bool   // another answer was not a replay either, or differed
 }
 
 func newClientsLedger(n int) clientsLedger {
@@ -58,7 +59,7 @@ func (l *clientsLedger) answered(number uint64, body []byte, replayed bool, r *L
 }
 
 // published returns the next changes of a row: one that was published before, if there is one, and
-// one or two more.
+// one or two new ones.
 func (l *layersRun) published(row uint64) []change {
 	l.clients.mu.Lock()
 	defer l.clients.mu.Unlock()
@@ -76,11 +77,11 @@ func (l *layersRun) published(row uint64) []change {
 
 const (
 	layersClients = 64
-	layersPause   = 5 * time.Millisecond // of a client while there is no process
+	layersPause   = 5 * time.Millisecond // pause of a client while no process runs
 )
 
-// send sends the log until it has had N events: each of its records as a request, as an event, and
-// as changes of a row. It returns the ends of the topics of events and changes.
+// send sends the log until N events were sent: each record as a request, as an event, and as
+// changes of a row. It returns the ends of the topics of events and changes.
 func (l *layersRun) send(ctx context.Context) (ends []int64, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -137,7 +138,7 @@ func (l *layersRun) request(ctx context.Context, client *http.Client, number uin
 		if at := *l.address.Load(); at != "" {
 			status, header, body, err := post(ctx, client, "http://"+at+"/"+l.events.Name, r.Value)
 			switch after, _ := strconv.Atoi(header.Get("Retry-After")); {
-			case err != nil: // the process is dead, or has died meanwhile
+			case err != nil: // the process is dead or died during the request
 			case status == http.StatusCreated:
 				l.clients.answered(number, body, header.Get(idempotency.ReplayedHeader) != "", l.report)
 				return nil
@@ -164,6 +165,6 @@ func post(ctx context.Context, client *http.Client, url string, value []byte) (s
 		return 0, nil, nil, err
 	}
 	body, err = io.ReadAll(res.Body)
-	_ = res.Body.Close() // it was read
+	_ = res.Body.Close() // the body was read
 	return res.StatusCode, res.Header, body, err
 }

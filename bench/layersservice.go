@@ -34,7 +34,7 @@ type serviceState struct {
 	Pending float64
 }
 
-// drained reports whether all records up to these ends are processed.
+// drained reports whether all records below these ends are processed.
 func (s *serviceState) drained(ends []int64) bool {
 	for i, end := range ends {
 		if s.Next[i] < end {
@@ -84,8 +84,8 @@ func parseChange(value []byte, limit uint64) (c change, err error) {
 	return c, err
 }
 
-// A service is a service with all three layers and the outbox on one engine. It works until
-// it is killed, and reports
+// A service has all three layers and the outbox on one engine. It works until it is killed, and
+// reports
 //
 //	from, here   see runner.GateOrder; what passes the gate are runs of handlers in this life
 //	listening    the address at which it takes requests, with the topic of the events as path
@@ -131,7 +131,7 @@ func (p *service) Do(say *runner.Voice) (err error) {
 	return <-failed
 }
 
-// serve is layer 1: each key runs once, and its retries get the first answer.
+// serve is layer 1: the request of a key runs once, and its retries get the first answer.
 func (p *service) serve(say *runner.Voice) error {
 	o := idempotency.Options{Scope: "requests", Lease: time.Second, SharedKeys: true}
 	if p.Control == ForgetKeys {
@@ -174,7 +174,7 @@ func (p *service) handleRequest(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// done counts the work of a request or an event, and sends a message about it.
+// done counts that a request or an event was done, and sends a message about it.
 func (p *service) done(tx *engine.Tx, kind int, number uint64) error {
 	if err := tx.Add(doneKey(kind, number), 1); err != nil || p.direct != nil {
 		return err
@@ -258,7 +258,7 @@ func (p *service) relay() error {
 func (p *service) tell(say *runner.Voice) error {
 	for {
 		time.Sleep(tellEvery)
-		pending, err := p.pending() // first: an event that is handled after it has moved an offset
+		pending, err := p.pending() // first, because an event may be counted here after its handler has moved the offset
 		s := serviceState{Pending: pending}
 		for i := range s.Next {
 			topic := p.Events

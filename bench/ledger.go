@@ -15,27 +15,27 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A ledger is the parent's record of a run. It counts what the processes have told of each event,
-// and compares the store that they leave with what has to be there: claims, counters, balances, and
-// for each partition the offset. All of them have to agree.
+// A ledger is the parent's record of a run. It counts the reports of the processes about each
+// event, and compares the store that they leave with the expected claims, counters and balances,
+// and the offset of each partition. All of them must agree.
 type ledger struct {
 	log      *traffic.Log
 	limit    uint64 // events with smaller numbers are checked
 	progress Progress
 
-	// told is 0 for an event of which nothing was told, otherwise 1 more than how often it was
-	// claimed, or its handler has begun; at most 3.
+	// told is 0 for an event without a report. Otherwise it is 1 plus the number of times that the
+	// event was claimed or its handler started, at most 3.
 	told  []uint8
-	acked uint64 // events that were told
+	acked uint64 // events with a report
 
 	// state is the expected business state and offsets; nil: there are none, and only the events
 	// that must be claimed are checked.
 	state *expected
-	must  []bool    // by event: its claim must exist; nil: none must
+	must  []bool    // by event: its claim must exist; nil: no claim must exist
 	work  *Workload // nil: no balances
 
 	counts []uint8 // by event: how often the state counts it
-	where  []int32 // the last partition that has counted it
+	where  []int32 // by event: the last partition that has counted it
 
 	mu    sync.Mutex       // guards what follows
 	truth map[string]int64 // the balances of the accounts according to the claims
@@ -52,15 +52,15 @@ type expected struct {
 	topic string
 	group string   // "": the store has no offsets
 	ends  []uint64 // by partition: the next offset is this
-	open  bool     // or a later one
+	open  bool     // the next offset may also be later
 }
 
 func newLedger(log *traffic.Log, progress Progress) *ledger {
 	return &ledger{log: log, limit: log.Limit(), progress: progress, told: make([]uint8, log.N)}
 }
 
-// tell records what a process has told of an event: that it was claimed or its handler begins, or
-// that it was claimed before.
+// tell records a report about an event: that it was claimed or its handler starts, or that it was
+// claimed before.
 func (l *ledger) tell(number uint64, claimed bool) error {
 	if number >= uint64(len(l.told)) {
 		return errors.New("there is no such event")
@@ -78,8 +78,8 @@ func (l *ledger) tell(number uint64, claimed bool) error {
 	return nil
 }
 
-// done counts the events that were handled, and those that were handled more than once: according to
-// the store, if it has a state, otherwise to the processes.
+// done counts the events that were handled, and those that were handled more than once: according
+// to the store if it has a state, otherwise according to the processes.
 func (l *ledger) done() (handled, twice uint64) {
 	if l.state != nil {
 		return atLeast(l.counts, 1), atLeast(l.counts, 2)
@@ -98,8 +98,8 @@ func atLeast(counts []uint8, least uint8) (n uint64) {
 	return n
 }
 
-// claimStep claims are looked up in the order of their keys, which saves reads of the store; each
-// lookStep of them is reported as progress.
+// claimStep claims at a time are looked up in the order of their keys, which saves reads of the
+// store. Progress is reported after each lookStep of them.
 const (
 	lookStep  = 1000
 	claimStep = 1 << 16
@@ -147,7 +147,7 @@ func (l *ledger) partition(ctx context.Context, e *opened, p int32) error {
 	return err
 }
 
-// claims looks claims up, with a goroutine for each processor.
+// claims looks up claims, with a goroutine for each processor.
 func (l *ledger) claims(ctx context.Context, e *opened) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -182,11 +182,11 @@ func (l *ledger) claims(ctx context.Context, e *opened) error {
 	return err
 }
 
-// lookUp looks some claims up, in the order of their keys.
+// lookUp looks up some claims, in the order of their keys.
 func (l *ledger) lookUp(ctx context.Context, e *opened, numbers []uint64) error {
 	events := make([]engine.Event, len(numbers))
 	for i, n := range numbers {
-		events[i], _ = l.log.Source.Event(n, make([]byte, 0, 40)) // its origin's offset is the number
+		events[i], _ = l.log.Source.Event(n, make([]byte, 0, 40)) // the offset of its origin is the number
 	}
 	slices.SortFunc(events, func(a, b engine.Event) int {
 		if c := a.Time.Compare(b.Time); c != 0 && a.Time.Sub(b.Time).Abs() > time.Hour {

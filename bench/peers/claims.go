@@ -55,7 +55,7 @@ func (c choice) String() string {
 	return s
 }
 
-// entries tunes each contender. It is killed with the first number of ids only.
+// entries tunes each contender. A contender is killed only in the run with the first number of ids.
 func (r *claiming) entries(ctx context.Context, t *table) (all []entry, err error) {
 	for _, c := range claimer.Contenders {
 		if !r.g.wanted(c.Name) {
@@ -93,7 +93,7 @@ func (r *claiming) entries(ctx context.Context, t *table) (all []entry, err erro
 	return all, nil
 }
 
-// tune tries the settings on a fifth of the ids, and returns the quickest.
+// tune tries the settings on a fifth of the ids, and returns the fastest.
 func (r *claiming) tune(ctx context.Context, c *claimer.Contender) (best choice, tried []report.Trial, err error) {
 	settings := c.Settings
 	if len(settings) == 0 {
@@ -119,7 +119,7 @@ func (r *claiming) tune(ctx context.Context, c *claimer.Contender) (best choice,
 	return best, tried, nil
 }
 
-// with calls do with an order for a new store, or a server that runs.
+// with calls do with an order for a new store, or for a running server.
 func (r *claiming) with(ctx context.Context, c *claimer.Contender, ch choice, n int, do func(o *claimer.Order, s *servers.Server) error) (err error) {
 	dir := filepath.Join(r.g.Dir, "store")
 	if err := os.RemoveAll(dir); err != nil {
@@ -165,8 +165,8 @@ func (r *claiming) one(ctx context.Context, c *claimer.Contender, ch choice, n i
 // killAfter ends a run of a slow contender.
 const killAfter = 5 * time.Second
 
-// kill kills a contender when half of the ids are answered, one call at a time, and asks for all of
-// these again: none of them is new.
+// kill kills a contender when half of the ids are answered, one call at a time, and then claims
+// these ids again: none of them may be new.
 func (r *claiming) kill(ctx context.Context, c *claimer.Contender, ch choice, n int, k kill) (out outcome, err error) {
 	ch.inFlight, ch.batch = 1, min(ch.batch, 1000)
 	err = r.with(ctx, c, ch, n, func(o *claimer.Order, s *servers.Server) error {

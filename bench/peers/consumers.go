@@ -29,8 +29,8 @@ type consumersCmd struct {
 }
 
 const (
-	// runLimit is far above the time of the slowest run. A contender may wait forever for what a
-	// kill of its broker has left, such as an offset of a transaction that never ends.
+	// runLimit is far above the time of the slowest run. After a kill of its broker, a contender
+	// may wait forever, for example for the offset of a transaction that never ends.
 	runLimit = 5 * time.Minute
 	accounts = 50
 	// warmRecords is how many records a program consumes before it is measured, at most.
@@ -64,7 +64,7 @@ type consuming struct {
 	broker   *broker // nil: it is not our own
 	brokers  *topics.Broker
 	topic    *topics.Filled
-	warm     *topics.Filled // nil as long as nobody needs it
+	warm     *topics.Filled // nil until it is needed
 	events   uint64
 	balances map[int]int64
 	groups   int
@@ -99,7 +99,7 @@ func (r *consuming) close(err *error) {
 	r.brokers.Close()
 }
 
-// entries are every contender with every kind of work that it can do.
+// entries returns every contender with every kind of work that it can do.
 func (r *consuming) entries(t *table) (all []entry) {
 	for _, w := range r.Works {
 		for _, c := range consumer.Contenders {
@@ -111,7 +111,7 @@ func (r *consuming) entries(t *table) (all []entry) {
 				e.run = func(ctx context.Context, k kill) (outcome, error) { return r.limited(ctx, &c, can, k) }
 				if r.Kill && can == consumer.Shared {
 					e.kills = []kill{killProcess}
-					if c.Server != nil || c.Brokers && r.broker != nil { // what keeps its state can be killed with it
+					if c.Server != nil || c.Brokers && r.broker != nil { // the process that keeps its state can be killed with it
 						e.kills = append(e.kills, killBoth)
 					}
 				}
@@ -122,7 +122,7 @@ func (r *consuming) entries(t *table) (all []entry) {
 	return all
 }
 
-// limited is one run of a contender. If it has no result within the limit, that is the outcome.
+// limited is one run of a contender. If there is no result within the limit, the outcome says so.
 func (r *consuming) limited(ctx context.Context, c *consumer.Contender, w consumer.Work, k kill) (outcome, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.Limit, errLimit)
 	defer cancel()
@@ -192,9 +192,9 @@ func (r *consuming) killed(ctx context.Context, c *consumer.Contender, order con
 	return s.Start(ctx)
 }
 
-// program adds to an order what a contender with a program of its own needs: the program, and a
-// topic to become warm with, of other events of the same kind. A run with a kill is not measured, so
-// the program need not be warm.
+// program adds to an order what a contender with its own program needs: the program, and a topic
+// for the warm-up, with other events of the same kind. A run with a kill is not measured and needs
+// no warm-up.
 func (r *consuming) program(ctx context.Context, c *consumer.Contender, k kill, order *consumer.Order) (err error) {
 	if c.Build == nil {
 		return nil
@@ -220,7 +220,7 @@ func (r *consuming) program(ctx context.Context, c *consumer.Contender, k kill, 
 	return nil
 }
 
-// check says what is wrong with what a contender holds in the end, "" if nothing is.
+// check describes the errors in the final state of a contender, "" if there are none.
 func (r *consuming) check(w consumer.Work, got *consumer.Result) string {
 	if got.Claims != r.events {
 		return fmt.Sprintf("%d claims for %d events", got.Claims, r.events)

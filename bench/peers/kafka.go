@@ -13,13 +13,13 @@ import (
 	"github.com/hapax-dev/hapax/bench/internal/traffic"
 )
 
-// A broker is a Kafka of our own.
+// A broker is a Kafka that this program starts.
 type broker struct {
 	script, dir string
 	address     string
 }
 
-// startKafka starts a broker; its data are kept nowhere.
+// startKafka starts a broker whose data is removed at the end.
 func startKafka(ctx context.Context, cache string) (*broker, error) {
 	root, err := findRoot()
 	if err != nil {
@@ -56,7 +56,7 @@ func (b *broker) restart(ctx context.Context) error {
 	return nil
 }
 
-// pid is the id of its process.
+// pid returns the id of its process.
 func (b *broker) pid() (int, error) {
 	text, err := os.ReadFile(filepath.Join(b.dir, "pid"))
 	if err != nil {
@@ -70,6 +70,6 @@ func (b *broker) end(ctx context.Context) { _, _ = b.do(context.WithoutCancel(ct
 // fill makes a topic with the log.
 func fill(ctx context.Context, b *topics.Broker, log *traffic.Log, partitions int) (*topics.Filled, error) {
 	say("filling a topic with %d records", log.N)
-	segment := "268435456" // the brokers of tests have small ones
+	segment := "268435456" // the brokers of tests have small segments
 	return b.Fill(ctx, log, partitions, map[string]*string{"segment.bytes": &segment}, func(uint64) {})
 }

@@ -1,7 +1,7 @@
 // Command peers compares Hapax with other ways to deduplicate, on this machine: consumers of a
-// topic on a real Kafka, and systems that keep claims. It finds the servers, runs
-// everything in rotating rounds with processes of their own, checks every run against the truth,
-// kills every contender half-way, and prints tables; --out keeps the JSON for dedupbench report.
+// topic on a real Kafka, and systems that keep claims. It finds the servers, runs all contenders in
+// rotating rounds in separate processes, checks every result, kills every contender half-way, and
+// prints tables; --out keeps the JSON for dedupbench report.
 //
 // docs/benchmarks.md has the commands and figures, docs/decisions/0035 the settings of the peers.
 package main
@@ -43,10 +43,10 @@ func (c *cli) options(name string) servers.Options {
 	return servers.Options{Cache: c.Cache, Dir: filepath.Join(c.Dir, name)}
 }
 
-// wanted reports whether a contender is to run.
+// wanted reports whether a contender should run.
 func (c *cli) wanted(name string) bool { return len(c.Only) == 0 || slices.Contains(c.Only, name) }
 
-// allCmd has the options of the others that are worth changing.
+// allCmd has the most useful options of the other commands.
 type allCmd struct {
 	Brokers []string `help:"Kafka brokers, host:port. Without it: one of its own." placeholder:"HOST:PORT,..."`
 	Records int      `help:"Records of the topic." default:"500000"`
@@ -59,7 +59,7 @@ func (a *allCmd) Run(ctx context.Context, c *cli) error {
 	return errors.Join(consumers.Run(ctx, c), claims.Run(ctx, c))
 }
 
-// parts returns the other commands, with their defaults for what allCmd has no option for.
+// parts returns the other commands, with the options of allCmd and otherwise their defaults.
 func (a *allCmd) parts() (consumersCmd, claimsCmd) {
 	claims := claimsCmd{IDs: []int{a.IDs}, MaxSeconds: 60, Dup: 0.05, Batch: []int{1000, 10000}, InFlight: []int{1, 4, 8}, TuneSeconds: 3}
 	consumers := consumersCmd{
@@ -73,7 +73,7 @@ func (a *allCmd) parts() (consumersCmd, claimsCmd) {
 	return consumers, claims
 }
 
-// script starts this program, after it was built.
+// script starts this program after building it.
 const script = "bench/peers/run"
 
 func main() {
@@ -118,8 +118,8 @@ func variables(root string) kong.Vars {
 	return kong.Vars{"limit": runLimit.String(), "cache": filepath.Join(root, ".peers"), "out": filepath.Join(root, ".peers", "results")}
 }
 
-// findRoot finds the directory of the repository: the one above the working directory with the
-// script that starts Kafka.
+// findRoot finds the root directory of the repository: the working directory or one above it that
+// has the script that starts Kafka.
 func findRoot() (string, error) {
 	dir, err := os.Getwd()
 	for ; err == nil; dir = filepath.Dir(dir) {

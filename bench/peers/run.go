@@ -12,7 +12,7 @@ import (
 	"github.com/hapax-dev/hapax/bench/report"
 )
 
-// A kill says what is killed half-way.
+// A kill says which processes are killed half-way.
 type kill int
 
 const (
@@ -28,8 +28,8 @@ func (k kill) String() string {
 // An entry is a contender with its work.
 type entry struct {
 	row   *measured
-	kills []kill // that are tried
-	// run runs the contender, and kills it half-way if it is to be killed.
+	kills []kill // the kills that are tried
+	// run runs the contender, and kills it half-way if k says so.
 	run func(ctx context.Context, k kill) (outcome, error)
 }
 
@@ -98,8 +98,8 @@ func (c *cli) rounds(ctx context.Context, entries []entry) error {
 	return nil
 }
 
-// start runs a process to its end. at is called with its progress; when it returns true, the process
-// is killed with SIGKILL. nil: it is not.
+// start runs a process to its end. It calls at with the progress, and kills the process with
+// SIGKILL when at returns true. nil: no kill.
 func start[R any](ctx context.Context, work runner.Work, at func(n uint64) bool) (r R, killed bool, err error) {
 	l := runner.Lives{Next: func(runner.Kill) runner.Work { return work }}
 	done := false
@@ -119,8 +119,8 @@ func start[R any](ctx context.Context, work runner.Work, at func(n uint64) bool)
 	return r, err == nil && !done, err
 }
 
-// onServer makes and starts a contender's server, and calls do with it; one without a server gets
-// one that does nothing.
+// onServer makes and starts a contender's server, and calls do with it. For a contender without a
+// server, do gets a server that does nothing.
 func (c *cli) onServer(ctx context.Context, newServer func(context.Context, servers.Options) (*servers.Server, error), do func(s *servers.Server) error) (err error) {
 	o := c.options("server")
 	if newServer == nil {

@@ -20,28 +20,28 @@ import (
 	"github.com/hapax-dev/hapax/bench/report"
 )
 
-// An Order is a process that claims, and everything that it has to know.
+// An Order has all parameters of a process that claims.
 type Order struct {
 	Contender string
-	Setting   string // one of the contender's
+	Setting   string // one of the contender's settings
 	Log       traffic.Log
-	Batch     int // ids of one call
-	InFlight  int // calls at once
-	// MaxSeconds ends the run early: no further batch is begun. 0: it runs to the end.
+	Batch     int // ids in one call
+	InFlight  int // concurrent calls
+	// MaxSeconds is the time after which no further batch is started. 0: no limit.
 	MaxSeconds float64
-	Socket     string // of its server
-	Server     int    // the id of its process, 0 if it has none
+	Socket     string // socket of its server
+	Server     int    // process id of its server, 0 if it has none
 	Data       string // the directory whose size is taken
-	Dir        string // of its store
-	Hold       bool   // it stays where it is at the end of the log, to be killed
+	Dir        string // directory of its store
+	Hold       bool   // it waits at the end of the log to be killed
 }
 
-// A Result says what a run has done.
+// A Result is the result of a run.
 type Result struct {
 	Asked    uint64 // ids, repeats included: the first ones of the log
 	Distinct uint64 // of them
-	New      uint64 // told to be new
-	// Seconds and CPUSeconds, of this process, are without the making of ids.
+	New      uint64 // ids that were reported as new
+	// Seconds and CPUSeconds, of this process, exclude the generation of ids.
 	Seconds    float64
 	CPUSeconds float64
 	Samples    []report.Sample // after each portion of the log
@@ -55,11 +55,11 @@ type claims interface {
 	close() error
 }
 
-// portion is how many ids are made at once, while the clock stands still.
+// portion is how many ids are generated at a time, while the clock is stopped.
 const portion = 1 << 18
 
-// Do implements runner.Work: it asks for the ids of the log in order. It reports "at" with the
-// number of ids that are answered, when all before them are as well, and "result".
+// Do implements runner.Work: it claims the ids of the log in order. It reports "at" with the number
+// of the first ids that are all answered, and "result".
 func (o *Order) Do(say *runner.Voice) error {
 	r, err := o.ask(context.Background(), func(answered uint64) { say.Line("at", answered) })
 	if err == nil {
@@ -100,21 +100,21 @@ func (o *Order) ask(ctx context.Context, progress func(answered uint64)) (r Resu
 	return r, nil
 }
 
-// running is a run in one portion.
+// running is the part of a run that claims one portion.
 type running struct {
 	order    *Order
 	ctx      context.Context
 	system   claims
 	progress func(uint64)
 	before   uint64        // answered in earlier portions
-	left     time.Duration // 0: as long as it takes
+	left     time.Duration // 0: no limit
 
 	next, fresh atomic.Int64
 	mu          sync.Mutex // guards err
 	err         error
 }
 
-// portion has all ids claimed, or those for which there is time.
+// portion claims all ids, or as many as there is time for.
 func (r *running) portion(ids []uuid.UUID, isNew []bool, sum *Result) error {
 	cpu, err := servers.CPUSeconds(os.Getpid())
 	if err != nil {
@@ -154,7 +154,7 @@ func (r *running) claimAll(ids []uuid.UUID) error {
 	return r.err
 }
 
-// caller takes batches in order until there are none, or no time.
+// caller takes batches in order until none is left or the time is over.
 func (r *running) caller(ids []uuid.UUID, start time.Time) {
 	for r.left == 0 || time.Since(start) < r.left {
 		from := int(r.next.Add(int64(r.order.Batch))) - r.order.Batch
@@ -191,7 +191,8 @@ func (r *running) sample(stored uint64, perS float64) report.Sample {
 	return s
 }
 
-// size sums the files below a directory. A file that vanishes meanwhile counts nothing.
+// size sums the sizes of the files below a directory. A file that vanishes meanwhile counts as
+// nothing.
 func size(dir string) (sum uint64) {
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {

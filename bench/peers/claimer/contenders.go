@@ -10,23 +10,23 @@ import (
 // A Contender is one system that keeps claims.
 type Contender struct {
 	Name string
-	// Settings are tried; the quickest is measured. Empty: there is one way only.
+	// Settings are tried, and the fastest is measured. Empty: there is only one setting.
 	Settings []string
-	// Server makes its server, which is not started; nil: it has none.
+	// Server makes its server without starting it; nil: it has none.
 	Server func(ctx context.Context, o servers.Options) (*servers.Server, error)
-	// Durability says what an answer rests on, and How how it is set up.
+	// Durability says what is durable when a call returns, and How describes the configuration.
 	Durability, How string
 
 	oneProcess bool // its server has one process
 	open       func(ctx context.Context, o *Order) (claims, error)
 }
 
-// retention is how long claims are kept, as the default of Hapax.
+// retention is how long claims are kept, the default of Hapax.
 const retention = 4 * 7 * 24 * time.Hour
 
 const redisHow = "Unix socket, a connection for each call in flight; SET NX EX in one pipeline for each batch, keys of 17 bytes"
 
-// Contenders are all of them, in the order of the tables.
+// Contenders are all contenders, in the order of the tables.
 var Contenders = []Contender{
 	{Name: "go-map", open: openMap, Durability: "nothing", How: "a map of 16-byte ids under one lock, nothing expires"},
 	{Name: "redis", open: openRedis, Server: servers.Redis(servers.RedisNone), oneProcess: true, Durability: "nothing", How: redisHow},

@@ -62,7 +62,7 @@ func openPostgres(ctx context.Context, o *Order) (claims, error) {
 }
 
 func (p *postgresClaims) claim(ctx context.Context, ids []uuid.UUID) (int, error) {
-	sorted := make([]pgtype.UUID, len(ids)) // in order nothing deadlocks, and pages are visited once
+	sorted := make([]pgtype.UUID, len(ids)) // sorted ids cannot deadlock, and each page is visited once
 	for i, id := range ids {
 		sorted[i] = pgtype.UUID{Bytes: id, Valid: true}
 	}

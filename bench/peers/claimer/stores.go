@@ -25,7 +25,7 @@ func memTable(setting string) uint64 {
 	return 64 << 20
 }
 
-// badgerClaims decides under a lock, or leaves it to Badger to find conflicts and tries again.
+// badgerClaims decides under a lock, or retries after conflicts that Badger detects.
 type badgerClaims struct {
 	db        *badger.DB
 	conflicts bool

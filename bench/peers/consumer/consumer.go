@@ -1,6 +1,6 @@
-// Package consumer consumes one topic in several ways: a loop with a map, a database, a cache, a
-// store by hand, and Hapax. Each deduplicates by the id in the records' headers, decodes the JSON
-// of new events, and moves their amounts between accounts.
+// Package consumer consumes one topic in several ways: with a map, a database, a cache, handwritten
+// code over Pebble, and Hapax. Each deduplicates by the id in the records' headers, decodes the
+// JSON of new events, and moves their amounts between accounts.
 package consumer
 
 import (
@@ -20,17 +20,17 @@ import (
 	"github.com/hapax-dev/hapax/bench/peers/servers"
 )
 
-// Work is what is done for each new event.
+// Work is the kind of work for each new event.
 type Work string
 
 // The kinds of work. All decode the JSON of each new event.
 const (
 	Shared    Work = "shared"    // moves money between accounts that all partitions share
 	Partition Work = "partition" // the same, with accounts for each partition alone
-	Claims    Work = "claims"    // nothing beside decoding
+	Claims    Work = "claims"    // only decodes
 )
 
-// An Order is a process that consumes, and everything that it has to know.
+// An Order has all parameters of a process that consumes.
 type Order struct {
 	Contender string
 	Work      Work
@@ -40,17 +40,17 @@ type Order struct {
 	Ends      []int64 // the offset after the last record of each partition
 	Accounts  int
 	Socket    string // of its server
-	Program   string // that it runs: what Contender.Build has returned
+	Program   string // the program that it runs, as returned by Contender.Build
 	Broker    int    // the id of the broker's process, 0 if it is not known
-	// WarmTopic is a topic of the same kind for a program that is to be warm when the clock starts,
-	// "" if there is none, and WarmRecords the number of its records.
+	// WarmTopic is a topic of the same kind with which a program warms up before the clock starts,
+	// "" if there is none. WarmRecords is the number of its records.
 	WarmTopic   string
 	WarmRecords int64
 	Dir         string // of its store
 	Hold        bool   // it stays where it is at the end of the topic, to be killed
 }
 
-// A Result is what a consumer holds at the end of the topic.
+// A Result is the state of a consumer at the end of the topic.
 type Result struct {
 	// Seconds are from the first fetched record until the last one's work is as durable as the
 	// contender makes it.
@@ -61,13 +61,13 @@ type Result struct {
 	Balances map[int]int64
 	// Calls counts handled events in this process.
 	Calls uint64
-	// CPUSeconds are of the process.
+	// CPUSeconds is the processor time of the process.
 	CPUSeconds float64
-	// Used is what process and broker have used from the end of a warm-up on; nil: there was none.
+	// Used is what process and broker have used since the end of a warm-up; nil: there was none.
 	Used *servers.Usage
 }
 
-// Batch is how many records of one partition a contender handles at once, if it handles batches.
+// Batch is how many records of one partition are in a batch, if the contender handles batches.
 const Batch = 2000
 
 // Do implements runner.Work: it consumes the topic to its end. It reports "at" with the number of
@@ -99,14 +99,15 @@ func (o *Order) consume(ctx context.Context, progress func(done uint64)) (Result
 	return r, errors.Join(err, s.close())
 }
 
-// A sink is a contender that is fed with batches.
+// A sink is a contender that gets batches.
 type sink interface {
 	// apply handles records of one partition, in order. On its return their work is as durable as
-	// the contender makes it. Unless the sink is a loop, partitions call it side by side.
+	// the contender makes it. It is called for several partitions concurrently, unless the sink is
+	// a loop.
 	apply(ctx context.Context, partition int32, recs []*kgo.Record) error
-	// offsets returns where to go on, by partition; nil if Kafka is to be asked.
+	// offsets returns the next offset of each partition; nil if Kafka has the offsets.
 	offsets(ctx context.Context) ([]int64, error)
-	// state reads claims and balances back.
+	// state reads the claims and balances.
 	state(ctx context.Context) (Result, error)
 	close() error
 }
@@ -147,8 +148,8 @@ func (p *payments) add(r *kgo.Record) error {
 	return nil
 }
 
-// account is the number under which an account is kept: those of a partition alone have numbers of
-// their own.
+// account returns the number under which an account is kept. Accounts of one partition only have
+// separate numbers.
 func (o *Order) account(partition int32, n int) int {
 	if o.Work == Partition {
 		return int(partition)*o.Accounts + n
@@ -156,7 +157,7 @@ func (o *Order) account(partition int32, n int) int {
 	return n
 }
 
-// all is how many accounts there are.
+// all returns the number of accounts.
 func (o *Order) all() int {
 	switch o.Work {
 	case Shared:

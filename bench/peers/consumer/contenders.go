@@ -12,14 +12,15 @@ type Contender struct {
 	Name string
 	// Works are the kinds of work that it can do.
 	Works []Work
-	// Server makes its server, which is not started; nil: it has none.
+	// Server makes its server without starting it; nil: it has none.
 	Server func(ctx context.Context, o servers.Options) (*servers.Server, error)
 	// Build builds its program, for Order.Program; nil: it has none.
 	Build func(ctx context.Context, o servers.Options) (string, error)
-	// Brokers means that its state is in the brokers, which are counted and killed with it; it
-	// makes topics whose names begin with its group's.
+	// Brokers means that its state is in the brokers. They are then measured and killed with it.
+	// The names of the topics that it makes begin with the name of its group.
 	Brokers bool
-	// Durability says what has become durable when a batch is done, and Settings how it is set up.
+	// Durability says what is durable when a batch is done, and Settings describes the
+	// configuration.
 	Durability, Settings string
 
 	open func(ctx context.Context, o *Order) (sink, error)
@@ -28,7 +29,7 @@ type Contender struct {
 
 var allWorks = []Work{Shared, Partition, Claims}
 
-// Contenders are all of them, in the order of the tables.
+// Contenders are all contenders, in the order of the tables.
 var Contenders = []Contender{
 	{
 		Name: "map", Works: allWorks, open: openMap,

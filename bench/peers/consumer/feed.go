@@ -11,8 +11,8 @@ import (
 	"github.com/hapax-dev/hapax/bench/internal/topics"
 )
 
-// A feed reads the topic and hands batches to a sink, with a goroutine for each partition. Offsets
-// of a sink that has none are committed to Kafka often, never ahead of the sink.
+// A feed reads the topic and passes batches to a sink, with a goroutine for each partition. If the
+// sink does not store offsets, the feed commits them to Kafka often, and never ahead of the sink.
 type feed struct {
 	order   *Order
 	sink    sink
@@ -23,10 +23,10 @@ type feed struct {
 	clock   clock
 }
 
-// A looping sink is called by the goroutine that polls, with what a poll has brought.
+// A looping sink is called by the goroutine that polls, with the records of a poll.
 type looping interface{ loops() }
 
-// commitEvery is short beside a run, so that a kill half-way finds committed offsets.
+// commitEvery is short compared with a run, so that a kill half-way finds committed offsets.
 const commitEvery = 100 * time.Millisecond
 
 func consume(ctx context.Context, o *Order, s sink, progress func(uint64)) (Result, error) {
@@ -58,7 +58,7 @@ func consume(ctx context.Context, o *Order, s sink, progress func(uint64)) (Resu
 	return r, err
 }
 
-// open finds out where to go on, and connects.
+// open finds out where to continue, and connects.
 func (f *feed) open(ctx context.Context) error {
 	next, err := f.sink.offsets(ctx)
 	if err != nil {
@@ -131,14 +131,14 @@ func (f *feed) atEnd() bool {
 	return true
 }
 
-// read hands over all records, and returns when the sink has applied them.
+// read passes all records to the sink, and returns when the sink has applied them.
 func (f *feed) read(ctx context.Context, fail context.CancelCauseFunc) error {
 	if _, ok := f.sink.(looping); ok {
 		return f.loop(ctx)
 	}
 	lanes := make([]chan []*kgo.Record, len(f.order.Ends))
 	var all sync.WaitGroup
-	left := make([]int64, len(f.order.Ends)) // to be polled
+	left := make([]int64, len(f.order.Ends)) // records to be polled
 	waiting := int64(0)
 	for p := range lanes {
 		left[p] = f.order.Ends[p] - f.next[p].Load()
@@ -174,7 +174,7 @@ func (f *feed) read(ctx context.Context, fail context.CancelCauseFunc) error {
 	return context.Cause(ctx)
 }
 
-// lane cuts a partition's records into batches.
+// lane divides a partition's records into batches.
 func (f *feed) lane(ctx context.Context, p int32, in <-chan []*kgo.Record) error {
 	var batch []*kgo.Record
 	flush := func() error {

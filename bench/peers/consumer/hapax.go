@@ -77,7 +77,7 @@ func (h *hapax) options() kafkaadapter.Options {
 			Mode: kafkaadapter.Transactional{Handle: h.handle, Decode: decode, MaxAttempts: 1 << 20},
 		}},
 		Client:     []kgo.Opt{kgo.SeedBrokers(h.order.Brokers...), kgo.WithHooks(&h.clock)},
-		Membership: kafkaadapter.Membership{InstanceID: "worker"}, // the killed process's place is taken at once
+		Membership: kafkaadapter.Membership{InstanceID: "worker"}, // it takes the place of a killed process at once
 		Telemetry:  kafkaadapter.Telemetry{Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))},
 	}
 }
@@ -123,7 +123,8 @@ func readBalance(tx *engine.Tx, key []byte) (int64, error) {
 	return engine.DecodeInt64(v)
 }
 
-// watch ends the run when the store's offsets are at the topic's ends, and returns when that was.
+// watch ends the run when the store's offsets are at the topic's ends, and returns the time of
+// that.
 func (h *hapax) watch(ctx context.Context, stop context.CancelCauseFunc, progress func(uint64)) float64 {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -173,7 +174,7 @@ func (h *hapax) state() (Result, error) {
 	return r, err
 }
 
-// weeks waits until the counts are there: after a kill they are rebuilt.
+// weeks waits until the counts are available: after a kill they are rebuilt.
 func (h *hapax) weeks(ctx context.Context) ([]engine.WeekInfo, error) {
 	for {
 		weeks, err := h.eng.Weeks(ctx)

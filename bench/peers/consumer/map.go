@@ -7,7 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// mapSink is the plain loop: what a process does that keeps everything in its memory.
+// mapSink is a plain loop that keeps everything in memory.
 type mapSink struct {
 	order    *Order
 	seen     map[uuid.UUID]struct{}

@@ -13,8 +13,8 @@ import (
 	"github.com/hapax-dev/hapax/bench/internal/rawstore"
 )
 
-// pebbleSink is the code of an experienced user of Pebble: one lock, a Get for
-// each id, and a batch with claims, balances and offset.
+// pebbleSink is the code that an experienced user of Pebble would write: one lock, a Get for each
+// id, and a batch with claims, balances and the offset.
 type pebbleSink struct {
 	order *Order
 	db    *pebble.DB
@@ -49,7 +49,7 @@ func (s *pebbleSink) apply(_ context.Context, partition int32, recs []*kgo.Recor
 	return errors.Join(b.SyncWait(), b.Close())
 }
 
-// decide makes the batch and applies it. It is not durable yet on return.
+// decide makes the batch and applies it. The batch is not durable yet on return.
 func (s *pebbleSink) decide(partition int32, recs []*kgo.Record) (*pebble.Batch, error) {
 	b := s.db.NewBatchWithSize(len(recs) * 40)
 	ids := make([]uuid.UUID, len(recs))

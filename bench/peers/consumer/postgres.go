@@ -24,7 +24,7 @@ type postgresSink struct {
 	calls atomic.Uint64
 }
 
-// The tables. Rows of accounts change often, so their pages have room for new versions.
+// The tables. Rows of accounts change often, so their pages keep room for new versions.
 const tables = `
 CREATE TABLE IF NOT EXISTS claims (id uuid PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS accounts (id int PRIMARY KEY, balance bigint NOT NULL) WITH (fillfactor = 10);

@@ -13,8 +13,8 @@ import (
 	"github.com/hapax-dev/hapax/bench/peers/servers"
 )
 
-// redisSink claims with SET NX and adds with INCRBY. A process that dies between the two pipelines
-// has claimed events that are never added.
+// redisSink claims with SET NX and adds with INCRBY. If a process dies between the two pipelines,
+// it has claimed events whose amounts are never added.
 type redisSink struct {
 	order  *Order
 	client *redis.Client
@@ -22,7 +22,7 @@ type redisSink struct {
 	calls  atomic.Uint64
 }
 
-// retention is how long claims are kept, as the default of Hapax.
+// retention is how long claims are kept, the default of Hapax.
 const retention = 4 * 7 * 24 * time.Hour
 
 func openRedis(ctx context.Context, o *Order) (sink, error) {
@@ -83,9 +83,9 @@ func (s *redisSink) apply(ctx context.Context, partition int32, recs []*kgo.Reco
 	return err
 }
 
-// claimAndAdd claims ids and adds the amounts of those that are new, at once. Its arguments are the
-// seconds that claims are kept, and for each event its id, the two accounts and the amount; without
-// accounts the id alone. It returns how many were new.
+// claimAndAdd claims ids and adds the amounts of the new ones, atomically. Its arguments are the
+// number of seconds for which claims are kept, and for each event its id, the two accounts and the
+// amount, or only the id if there are no accounts. It returns how many ids were new.
 var claimAndAdd = redis.NewScript(`
 local ttl, step, fresh, moved = ARGV[1], tonumber(ARGV[2]), 0, {}
 for i = 3, #ARGV, step do
@@ -103,8 +103,8 @@ for account, amount in pairs(moved) do
 end
 return fresh`)
 
-// applyScript decodes repeats as well: the script has to know the amounts before it knows what is
-// new.
+// applyScript also decodes repeats, because the script needs the amounts before it knows which ids
+// are new.
 func (s *redisSink) applyScript(ctx context.Context, partition int32, recs []*kgo.Record) error {
 	step := 4
 	if s.order.Work == Claims {

@@ -16,7 +16,7 @@ import (
 	"github.com/hapax-dev/hapax/bench/peers/servers"
 )
 
-// streamsOrder is what the application reads: see Order.java.
+// streamsOrder is the input of the application: see Order.java.
 type streamsOrder struct {
 	Brokers     string `json:"brokers"`
 	Topic       string `json:"topic"`
@@ -31,7 +31,7 @@ type streamsOrder struct {
 	WarmRecords int64  `json:"warmRecords"`
 }
 
-// streamsResult is what it says in the end.
+// streamsResult is its final output.
 type streamsResult struct {
 	Seconds  float64       `json:"seconds"`
 	Claims   uint64        `json:"claims"`
@@ -39,11 +39,11 @@ type streamsResult struct {
 	Calls    uint64        `json:"calls"`
 }
 
-// javaOptions are those of the Java machine: the collector with the highest throughput, on a heap
-// in which it has little to do.
+// javaOptions are the options of the JVM: the garbage collector with the highest throughput, and a
+// heap that is large enough for few collections.
 var javaOptions = []string{"-Xms2g", "-Xmx2g", "-XX:+UseParallelGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"}
 
-// runStreams runs the application as a process below this one, which ends with it.
+// runStreams runs the application as a child process, which ends with this process.
 func runStreams(ctx context.Context, o Order, progress func(uint64)) (r Result, err error) {
 	order := streamsOrder{
 		Brokers: strings.Join(o.Brokers, ","), Topic: o.Topic, Application: o.Group, Records: sum(o.Ends), Accounts: o.Accounts,
@@ -80,8 +80,8 @@ func runStreams(ctx context.Context, o Order, progress func(uint64)) (r Result, 
 	return readStreams(&o, bufio.NewScanner(out), progress)
 }
 
-// readStreams reads what the application says until its result. What the process and the broker use
-// is counted from the end of the warm-up on.
+// readStreams reads the output of the application up to its result. The usage of the process and
+// the broker is counted from the end of the warm-up.
 func readStreams(o *Order, lines *bufio.Scanner, progress func(uint64)) (r Result, err error) {
 	var warm servers.Usage
 	lines.Buffer(nil, 1<<20)
@@ -116,8 +116,8 @@ func readStreams(o *Order, lines *bufio.Scanner, progress func(uint64)) (r Resul
 	return r, errors.New("the Java process ended")
 }
 
-// usage is that of this process, those below it, and the broker if it is known. The broker keeps its
-// data on the disk of o.Dir.
+// usage returns the usage of this process, its descendants, and the broker if it is known. The
+// broker keeps its data on the disk of o.Dir.
 func (o *Order) usage() (servers.Usage, error) {
 	own, err := servers.CPUSeconds(os.Getpid())
 	if err != nil {
