@@ -12,7 +12,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A plainConsumer is one without the adapter: a loop of the client library that polls.
+// A plainConsumer is a consumer without the adapter: a loop that polls the client library.
 type plainConsumer struct {
 	order  *consumer
 	client *kgo.Client
@@ -21,7 +21,7 @@ type plainConsumer struct {
 	next   []int64 // by partition
 
 	e    *opened
-	seen map[uint64]bool // the events that are handled; nil: all are
+	seen map[uint64]bool // events that were handled, to be skipped; nil: none is skipped
 }
 
 // plainPoll is the maximum number of records that are handled for one commit.
@@ -43,7 +43,7 @@ func (c *plainConsumer) consume() error {
 	}
 	atOnce, read, told := plainPoll, uint64(0), time.Time{}
 	if c.order.Kind == rawLoop {
-		atOnce = 0 // whatever there is
+		atOnce = 0 // all that are buffered
 	}
 	c.gate.Open(sum(c.next))
 	for all := sum(c.order.Ends); sum(c.next) < all; {
@@ -85,7 +85,7 @@ func (c *plainConsumer) connect(first *firstFetch) (err error) {
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.WithHooks(first),
 		kgo.AdjustFetchOffsetsFn(func(_ context.Context, committed map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 			select {
-			case <-joined: // it has joined again: next is right
+			case <-joined: // it has joined again, so next is correct
 			default:
 				for p, o := range committed[c.order.Topic] {
 					c.next[p] = max(o.EpochOffset().Offset, 0)
@@ -95,7 +95,7 @@ func (c *plainConsumer) connect(first *firstFetch) (err error) {
 			return committed, nil
 		}),
 	}
-	if c.order.Kind != rawLoop { // it commits as the library does by default
+	if c.order.Kind != rawLoop { // a raw loop commits as the library does by default
 		opts = append(opts, kgo.DisableAutoCommit())
 	}
 	if c.client, err = kgo.NewClient(opts...); err == nil {
@@ -119,7 +119,8 @@ func (c *plainConsumer) open() (take func([]*kgo.Record) error, err error) {
 	return c.handleAndCommit, nil
 }
 
-// handleAndCommit handles the events that are not in the set, and commits all.
+// handleAndCommit handles the events that are not in the set, and commits the offsets of all
+// records.
 func (c *plainConsumer) handleAndCommit(recs []*kgo.Record) error {
 	for _, r := range recs {
 		number, err := traffic.NumberOf(r, c.order.Limit)

@@ -13,9 +13,9 @@ import (
 	"github.com/hapax-dev/hapax/bench/internal/rawstore"
 )
 
-// A rawStore is a store library alone, without Hapax: the baseline for the cost of the engine.
+// A rawStore is a store library without Hapax: the baseline for the cost of the engine.
 type rawStore interface {
-	// put writes the pairs, blindly, in one batch that is durable on return. Any number of
+	// put writes the pairs, without reading, in one batch that is durable on return. Any number of
 	// goroutines may call it.
 	put(pairs []rawPair) error
 	io.Closer
@@ -24,7 +24,7 @@ type rawStore interface {
 // A rawPair is the key and value that the stores of Hapax would write for a claim.
 type rawPair struct{ key, value []byte }
 
-// A rawSetting is one of the ways to open a bare store that are tried.
+// A rawSetting is one of the settings that are tried for a bare store.
 type rawSetting struct {
 	name string
 	open func(dir string) (rawStore, error)

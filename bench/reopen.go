@@ -20,13 +20,13 @@ type ReopenOptions struct {
 
 // A ReopenReport says how long it took until claims continued after a kill, and what was missing.
 type ReopenReport struct {
-	// OpenMS is the time from before the store was opened until the engine was open; FirstVerdictMS
-	// until the first TryClaim returned. The files are as the killed process left them, in the page
-	// cache as far as possible.
+	// OpenMS is the time to open the store and the engine. FirstVerdictMS also includes the first
+	// TryClaim. The files are as the killed process left them, in the page cache as far as
+	// possible.
 	OpenMS         float64 `json:"open_ms"`
 	FirstVerdictMS float64 `json:"first_verdict_ms"`
-	// Acked claims had been acknowledged before the kill; Lost are those of them that are absent.
-	// All were looked up.
+	// Acked counts the claims that were acknowledged before the kill, and Lost those of them that
+	// are absent. All of them were looked up.
 	Acked        uint64  `json:"acked"`
 	Lost         uint64  `json:"lost"`
 	FilterSource string  `json:"filter_source"`
@@ -39,7 +39,7 @@ type ReopenReport struct {
 const (
 	reopenBatch     = 4096
 	reopenWriters   = 2
-	maxReopenClaims = 1_000_000_000 // the books have a byte for each
+	maxReopenClaims = 1_000_000_000 // the ledger has a byte for each event
 )
 
 // Reopen lets a process claim, kills it, opens its store and looks every acknowledged claim up.
@@ -52,7 +52,7 @@ func Reopen(ctx context.Context, o ReopenOptions) (report ReopenReport, err erro
 	if err != nil {
 		return report, err
 	}
-	slack := o.N/2 + 64*reopenBatch // claimed between the last of the N and the kill
+	slack := o.N/2 + 64*reopenBatch // events claimed between the last of the N and the kill
 	log := &traffic.Log{Source: src, N: o.N + slack}
 	run := reopening{ReopenOptions: o, run: newClaimRun(&o.Common, log, reopenWriters), report: &report}
 	run.run.worker.Batch, run.run.goal = reopenBatch, uint64(o.N)
@@ -91,7 +91,7 @@ func (r *reopening) claimAndKill(ctx context.Context) error {
 
 func (r *reopening) reopen(ctx context.Context) (err error) {
 	log, l := &r.run.worker.Log, r.run.ledger
-	first, _ := log.Source.Event(1<<50, nil) // one that was never sent
+	first, _ := log.Source.Event(1<<50, nil) // an event that was never sent
 	start := time.Now()
 	e, err := r.run.open()
 	if err != nil {

@@ -34,12 +34,12 @@ type ReplayReport struct {
 	Duplicate uint64 `json:"duplicate"`
 	TooOld    uint64 `json:"too_old"`
 	TooNew    uint64 `json:"too_new"`
-	// Rejected rows are no events; RejectedRows lists the first of them, in the order of their
-	// lines.
+	// Rejected counts the rows that are not events. RejectedRows lists the first of them, in the
+	// order of their lines.
 	Rejected uint64 `json:"rejected"`
 	// Weeks is the number of retained weeks with claims, of all scopes.
 	Weeks int `json:"weeks"`
-	// Seconds is from before the store was opened until it was closed.
+	// Seconds is the time from opening the store to closing it.
 	Seconds      float64       `json:"seconds"`
 	BlankLines   uint64        `json:"blank_lines,omitempty"`
 	RejectedRows []RejectedRow `json:"rejected_rows,omitempty"`
@@ -66,7 +66,7 @@ func (r *ReplayReport) reject(line int, reason string) {
 	r.RejectedRowsLeftOut = r.Rejected - uint64(len(r.RejectedRows))
 }
 
-// Replay judges a log in its order.
+// Replay judges the events of a log, in order.
 func Replay(ctx context.Context, o ReplayOptions) (report ReplayReport, err error) {
 	defer report.end(&err)
 	if o.Batch < 1 || o.KeepWeeks < 0 || o.KeepWeeks > maxKeepWeeks {
@@ -99,7 +99,7 @@ func (p *replay) in(dir string) error {
 	}
 	p.e = e
 	err = p.run()
-	weeks, werr := e.keptWeeks(p.ctx) // also if the log was not read to its end
+	weeks, werr := e.keptWeeks(p.ctx) // even if the log was not read to its end
 	if p.report.Weeks = len(weeks); err == nil {
 		err = werr
 	}
@@ -119,7 +119,7 @@ type replay struct {
 	report *ReplayReport
 
 	topic  string
-	rows   []RejectedRow  // read since the last call of judge; no reason: the next event
+	rows   []RejectedRow  // rows read since the last call of judge; without a reason, the row is the next event
 	events []engine.Event // of these rows
 	ids    []byte         // arena of the events' ids
 }

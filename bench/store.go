@@ -33,7 +33,7 @@ func (c *Common) Show(p Progress) { c.Progress = p }
 // A StoreName selects the store of a run. The empty name is Pebble.
 type StoreName string
 
-// The stores there are.
+// The stores.
 const (
 	Pebble StoreName = "pebble"
 	Bolt   StoreName = "bolt"
@@ -42,9 +42,9 @@ const (
 // A storeKind is the data of a store that a run needs.
 type storeKind struct {
 	open func(dir string, t tuning) (storage.Store, error)
-	raw  []rawSetting // of the bare store, to be tried
-	// holdsClaims reports whether the file of that name contains claims, as opposed to logs and
-	// sidecars.
+	raw  []rawSetting // settings of the bare store that are tried
+	// holdsClaims reports whether the file with that name contains claims. Logs and sidecars do
+	// not.
 	holdsClaims func(file string) bool
 }
 
@@ -55,7 +55,7 @@ type tuning struct {
 	slowSync    time.Duration // how much longer each sync of a file takes
 }
 
-// fs returns the machine's file system, with slow syncs if there are to be any.
+// fs returns the machine's file system, with slow syncs if they are set.
 func (t tuning) fs() vfs.FS {
 	if t.slowSync == 0 {
 		return vfs.Default
@@ -133,13 +133,13 @@ func openEngine(name StoreName, dir string, t tuning, opt engine.Options) (*open
 	return &opened{Engine: e, store: store, kind: kind, dir: dir}, nil
 }
 
-// reader reads keys of a store that nothing changes.
+// reader returns a reader of the keys of a store that nothing changes.
 func (o *opened) reader(ctx context.Context) reader {
 	return func(key []byte) ([]byte, bool, error) { return o.Engine.Get(ctx, key) }
 }
 
-// keptWeeks lists the weeks, also after ctx has ended, but then does not wait for counts that are
-// being rebuilt.
+// keptWeeks lists the weeks. It also does so after ctx has ended, but then it does not wait for
+// counts that are being rebuilt.
 func (o *opened) keptWeeks(ctx context.Context) ([]engine.WeekInfo, error) {
 	for {
 		weeks, err := o.Engine.Weeks(context.WithoutCancel(ctx))
@@ -155,7 +155,7 @@ func (o *opened) keptWeeks(ctx context.Context) ([]engine.WeekInfo, error) {
 // claimFileBytes returns the size of the files with claims, in the file system.
 func (o *opened) claimFileBytes() (uint64, error) { return fileBytes(o.dir, o.kind.holdsClaims) }
 
-// restLimit is how long to wait for an idle store before figures are taken anyway.
+// restLimit is how long to wait for an idle store before the figures are read anyway.
 const restLimit = time.Minute
 
 // comeToRest waits until the store has written nothing for half a second, or the limit has passed.
@@ -177,7 +177,7 @@ func (o *opened) comeToRest(ctx context.Context) error {
 }
 
 // fileBytes sums the sizes of the files below dir whose names keep selects; nil selects all. A file
-// that is removed meanwhile counts nothing.
+// that is removed meanwhile counts as nothing.
 func fileBytes(dir string, keep func(name string) bool) (uint64, error) {
 	var sum uint64
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -196,7 +196,7 @@ func fileBytes(dir string, keep func(name string) bool) (uint64, error) {
 }
 
 // inPlace calls do with a directory for stores: the given one, which must be new or empty, or a
-// temporary one.
+// temporary directory.
 func inPlace(dir string, do func(dir string) error) error {
 	if dir == "" {
 		return inTemporary(do)

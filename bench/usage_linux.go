@@ -12,7 +12,7 @@ import (
 // processTime is the processor time of this process, user and system; 0 if it is unknown.
 func processTime() time.Duration { return timeOf(syscall.RUSAGE_SELF) }
 
-// threadTimeOf calls do in a thread of its own, and returns the processor time that this took.
+// threadTimeOf calls do in a separate thread, and returns its processor time.
 func threadTimeOf(do func() error) (time.Duration, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -34,7 +34,7 @@ const (
 	BalancesHandler Handler = "balances" // decodes it, and moves an amount from one account to another
 )
 
-// A Workload is a handler and what it works on.
+// A Workload is a handler and the data that it works on.
 type Workload struct {
 	Handler      Handler       `help:"noop: nothing. decode: decodes the JSON of the record. balances: decodes it, and moves money between two accounts in the transaction." enum:"noop,decode,balances" default:"noop"`
 	Accounts     int           `help:"Accounts of the handler balances." default:"50"`
@@ -105,7 +105,8 @@ func (w *Workload) add(tx *engine.Tx, account []byte, amount int64) error {
 	return tx.Put(account, engine.EncodeInt64(balance+amount))
 }
 
-// account is the key of an account. Accounts that all partitions share have none in it.
+// account returns the key of an account. The key contains the partition unless all partitions share
+// the account.
 func (w *Workload) account(partition int32, n int) []byte {
 	key := []byte("account/")
 	if w.PerPartition {
@@ -123,11 +124,12 @@ func readBalance(get reader, account []byte) (int64, error) {
 	return engine.DecodeInt64(v)
 }
 
-// The business state of a consumer with a store is, for each partition, a counter of each event.
-// Whatever is lost, doubled or half there makes counters, claims and offsets disagree. Counters of
-// events with neighbouring numbers share a key, so that the work is not much more than the claims.
+// The business state of a consumer with a store is, for each partition, a counter of each event. If
+// anything in it is lost, counted twice or incomplete, counters, claims and offsets disagree.
+// Counters of events with neighbouring numbers share a key, so that the work costs little compared
+// with the claims.
 
-// countersPerKey counters of a byte each are the value of one key.
+// countersPerKey is the number of counters, one byte each, in the value of one key.
 const countersPerKey = 128
 
 func countersKey(partition int32, number uint64) []byte {
@@ -135,7 +137,7 @@ func countersKey(partition int32, number uint64) []byte {
 	return binary.BigEndian.AppendUint64(key, number/countersPerKey)
 }
 
-// addToState does the work for one event, as part of the transaction that claims it.
+// addToState does the work for one event in the transaction that claims the event.
 func addToState(tx *engine.Tx, partition int32, number uint64) error {
 	counters, err := readCounters(tx.Get, partition, number)
 	if err != nil {
@@ -147,10 +149,10 @@ func addToState(tx *engine.Tx, partition int32, number uint64) error {
 	return tx.Put(countersKey(partition, number), counters)
 }
 
-// A reader reads an application key: in a transaction, or outside.
+// A reader reads an application key, in a transaction or outside one.
 type reader func(key []byte) (value []byte, found bool, err error)
 
-// readCounters returns a partition's counters of the event and those next to it, as a copy.
+// readCounters returns a copy of the value that has a partition's counter of the event.
 func readCounters(get reader, partition int32, number uint64) ([]byte, error) {
 	v, found, err := get(countersKey(partition, number))
 	if err == nil && !found {

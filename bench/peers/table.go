@@ -11,17 +11,17 @@ import (
 	"github.com/hapax-dev/hapax/bench/report"
 )
 
-// An outcome is that of one run.
+// An outcome is the outcome of one run.
 type outcome struct {
 	perS    float64
 	asked   int // ids, 0 for a consumer
 	used    servers.Usage
-	wrong   string // "" if nothing was
+	wrong   string // "" if nothing was wrong
 	samples []report.Sample
 }
 
-// use begins to measure a server and the disk of a directory. used returns what they have used
-// since, with the processor time of the server's client.
+// use starts to measure a server and the disk of a directory. used returns the usage since then,
+// including the processor time of the server's client.
 func use(s *servers.Server, dir string) (used func(client float64) (servers.Usage, error), err error) {
 	cpu, err := s.CPUSeconds()
 	if err != nil {
@@ -112,7 +112,8 @@ func (t *table) finish() {
 
 func isOurs(name string) bool { return strings.HasPrefix(name, "hapax") }
 
-// ratio is the median of the ratios of the rounds that both have completed, 0 if there is none.
+// ratio returns the median of the ratios of the rounds that both have completed, 0 if there is
+// none.
 func ratio(of, over *measured) float64 {
 	var all []float64
 	for i := range min(len(of.outcomes), len(over.outcomes)) {
@@ -125,7 +126,7 @@ func ratio(of, over *measured) float64 {
 	return all[len(all)/2]
 }
 
-// print prints what is kept.
+// print prints the tables.
 func (t *table) print(unit string) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	line := func(cells ...string) { _, _ = fmt.Fprintln(w, strings.Join(cells, "\t")) }

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// An About says how a report was made. The commands put it into their JSON under the name about.
+// An About says how a report was made. The commands write it into their JSON under the name about.
 type About struct {
-	// Kind names the command whose report it is, such as claims.
+	// Kind is the command that made the report, such as claims.
 	Kind string `json:"kind"`
 	// Command is the command line.
 	Command string `json:"command"`
@@ -26,7 +26,8 @@ type About struct {
 	Time    time.Time `json:"time"`
 }
 
-// NewAbout describes the running program on this machine. program is how a reader starts it.
+// NewAbout describes the running program on this machine. program is the command with which a
+// reader starts it.
 func NewAbout(kind, program string, args []string) About {
 	command := strings.Join(append([]string{program}, quoted(args)...), " ")
 	return About{Kind: kind, Command: command, Commit: commit(), Machine: machine(), Go: runtime.Version(), Time: time.Now().UTC().Truncate(time.Second)}
@@ -51,8 +52,8 @@ func quoted(args []string) (q []string) {
 	return q
 }
 
-// commit is what the go command has noted in the program, as it does not for go run; otherwise what
-// git says of the directory of this file.
+// commit returns the commit that the go command has recorded in the program. For go run there is
+// none: then git gives the commit of the directory of this file.
 func commit() string {
 	revision, changed := "", ""
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -76,7 +77,7 @@ func commit() string {
 	return strings.TrimSpace(string(described))
 }
 
-// machine reads the data of Linux, and otherwise that of Go.
+// machine describes the machine from the files of Linux, and otherwise from package runtime.
 func machine() string {
 	parts := []string{}
 	if cpu := field("/proc/cpuinfo", "model name"); cpu != "" {

@@ -18,7 +18,7 @@ const (
 	noteLength = 64 // characters of a line
 )
 
-// style is the style of the pictures. Colours are those of text unless they have a meaning.
+// style is the style of the pictures. Colours without a meaning are those of text.
 const style = `.hx{font-family:system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;font-size:14px;color:#1f2328}
 .hx text{fill:currentColor}.hx .s{font-size:13px;opacity:.75}.hx .n{font-size:10px;opacity:.75}.hx .b{font-weight:600}
 .hx .whisker{stroke:currentColor;stroke-width:1.5;fill:none}
@@ -73,7 +73,7 @@ func (p *picture) svg(alone bool) string {
 // xy writes a coordinate.
 func xy(v float64) string { return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) }
 
-// A bar is one of a chart of bars.
+// A bar is one bar of a bar chart.
 type bar struct {
 	Label    string
 	Value    float64

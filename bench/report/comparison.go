@@ -1,8 +1,9 @@
 package report
 
-// A Comparison is the report of a comparison with peers. Its JSON form is what bench/peers prints.
+// A Comparison is the report of a comparison with peers, which bench/peers prints as JSON.
 type Comparison struct {
-	// Records were consumed, or ids asked for, by each contender in each round; repeats included.
+	// Records is the number of records that each contender consumed, or of ids that it claimed, in
+	// each round, repeats included.
 	Records int     `json:"records"`
 	Rounds  int     `json:"rounds"`
 	Rows    []Row   `json:"rows"`
@@ -12,10 +13,11 @@ type Comparison struct {
 	About   About   `json:"about"`
 }
 
-// A Row is one contender.
+// A Row has the results of one contender.
 type Row struct {
 	Name string `json:"name"`
-	// Work is the work for each new event, or the number of ids at scale; "" if there is one for all.
+	// Work is the work for each new event, or the number of ids at scale; "" if all rows have the
+	// same.
 	Work string `json:"work,omitempty"`
 	// Setting is the fastest of the tried settings.
 	Setting string `json:"setting,omitempty"`
@@ -24,11 +26,11 @@ type Row struct {
 	Durability string `json:"durability"`
 	Settings   string `json:"settings"`
 
-	// Records are those of this row, if they can be less than those of the comparison.
+	// Records is the number of records of this row, if it can be less than that of the comparison.
 	Records int    `json:"records,omitempty"`
 	PerS    Spread `json:"per_s"`
-	// CPUSeconds and WrittenBytes are of the round with the median rate: CPUSeconds of the consumer
-	// and its server, without Kafka, and WrittenBytes of the disk of their data.
+	// CPUSeconds and WrittenBytes come from the round with the median rate: the processor time of
+	// the consumer and its server, without Kafka, and the bytes written to the disk of their data.
 	CPUSeconds   float64 `json:"cpu_s"`
 	WrittenBytes uint64  `json:"written_bytes"`
 	// Wrong describes the errors at the end of a round, "" if there were none.
@@ -39,7 +41,7 @@ type Row struct {
 	KilledServer string `json:"killed_server,omitempty"`
 	// Tried are the rates of the settings that were tried on a part of the records.
 	Tried []Trial `json:"tried,omitempty"`
-	// Samples are of the round with the median rate.
+	// Samples come from the round with the median rate.
 	Samples []Sample `json:"samples,omitempty"`
 }
 
@@ -59,7 +61,7 @@ type Trial struct {
 // A Sample is taken while claims are stored.
 type Sample struct {
 	Claimed  uint64  `json:"claimed"` // so far
-	Stored   uint64  `json:"stored"`  // less those that were dropped
+	Stored   uint64  `json:"stored"`  // without those that were dropped
 	PerS     float64 `json:"per_s"`
 	Disk     uint64  `json:"disk_bytes"`
 	Resident uint64  `json:"resident_bytes,omitempty"`

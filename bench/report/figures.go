@@ -13,14 +13,14 @@ type Figure struct {
 	Name string
 	// Title says what is drawn, Text explains it.
 	Title, Text string
-	// Sources are the commands whose reports it draws.
+	// Sources are the commands whose reports the figure draws.
 	Sources []About
 
 	unit string
 	bars []bar
 }
 
-// SVG returns the picture as a file of its own, with its sources below.
+// SVG returns the picture as a stand-alone file, with its sources below.
 func (f *Figure) SVG() string {
 	p := f.picture()
 	for i, s := range f.Sources {
@@ -32,7 +32,7 @@ func (f *Figure) SVG() string {
 	return p.svg(true)
 }
 
-// Figures draws the reports. There is a figure only for available data.
+// Figures draws the reports, with a figure for each kind of data that they contain.
 func Figures(runs []Run) (all []Figure) {
 	for _, draw := range []func([]Run) []Figure{peers, overClaims, percentiles, recovery, perClaim} {
 		all = append(all, draw(runs)...)
@@ -73,7 +73,7 @@ func peers(runs []Run) (all []Figure) {
 	return all
 }
 
-// comparison is the figure of a work, without bars.
+// comparison returns the figure for a kind of work, without bars.
 func comparison(run *Run, work string) Figure {
 	f := Figure{Name: "peers-claims", Title: "Claims compared with other systems", unit: "ids a second", Sources: []About{run.About}}
 	f.Text = fmt.Sprintf("Medians (rounds: %d); the thin line goes from the least to the most. A cross marks what was wrong after a SIGKILL half-way: "+
@@ -101,8 +101,8 @@ func fate(r *Row) string {
 	return ""
 }
 
-// overClaims draws the rate with few and with many stored claims, of contenders that write to disk:
-// those in memory alone are far above.
+// overClaims draws the rate with few and with many stored claims. It omits contenders that only use
+// memory, because their rates are far higher.
 func overClaims(runs []Run) (all []Figure) {
 	for _, run := range runs {
 		if run.Comparison == nil {
@@ -124,7 +124,7 @@ func overClaims(runs []Run) (all []Figure) {
 	return all
 }
 
-// draw adds the bars of each run of a command, and its source if it has some.
+// draw adds the bars of each run of a command, and the run's source if it has bars.
 func (f *Figure) draw(runs []Run, kind string, of func(r *Run) []bar) {
 	for i := range runs {
 		if runs[i].About.Kind != kind || runs[i].Comparison == nil && strings.HasPrefix(kind, "peers") {
@@ -188,18 +188,18 @@ func perClaim(runs []Run) []Figure {
 	return []Figure{disk, memory}
 }
 
-// claimsOf is the number of claims in a store of dedupbench claims.
+// claimsOf returns the number of claims in a store of dedupbench claims.
 func claimsOf(r *Run) float64 {
 	claimed, _ := r.number("claimed")
 	if rounds, _ := r.number("rounds"); rounds > 1 {
-		claimed /= rounds // a store has those of one
+		claimed /= rounds // a store has the claims of one round
 	}
 	return claimed
 }
 
 var fieldNames = map[string]string{"bytes_per_claim": "all files", "claim_bytes_per_claim": "claims alone", "heap_bytes": "heap", "rss_bytes": "resident"}
 
-// ofClaims are some fields of dedupbench claims, divided by a number.
+// ofClaims returns some fields of dedupbench claims, divided by a number.
 func ofClaims(r *Run, by float64, fields ...string) (rows []bar) {
 	for _, name := range fields {
 		if v, ok := r.number(name); ok && claimsOf(r) > 0 {
@@ -209,7 +209,7 @@ func ofClaims(r *Run, by float64, fields ...string) (rows []bar) {
 	return rows
 }
 
-// inTheEnd is the size of a claim in the last sample of each contender.
+// inTheEnd returns the size of a claim in the last sample of each contender.
 func inTheEnd(run *Run, size func(s *Sample) uint64) (rows []bar) {
 	for _, r := range run.Comparison.Rows {
 		if n := len(r.Samples); n > 0 {

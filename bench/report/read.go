@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// ErrNoReport is returned for input without the JSON of a command.
+// ErrNoReport is returned if the input contains no JSON of a command.
 var ErrNoReport = errors.New("no report: give the output of a command that was run with --json")
 
 // A Run is the report of one command.
 type Run struct {
 	About About
-	// Comparison is that of bench/peers; nil for another command.
+	// Comparison is the report of bench/peers; nil for another command.
 	Comparison *Comparison
 
 	values map[string]json.RawMessage
@@ -25,8 +25,8 @@ type Run struct {
 // maxLine is the length of the longest report.
 const maxLine = 64 << 20
 
-// Read reads the reports in a file: one JSON object a line. Other lines are skipped, as commands
-// may have printed them before.
+// Read reads the reports in a file, one JSON object in each line. It skips other lines, which
+// commands may have printed before.
 func Read(r io.Reader) (runs []Run, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine)
@@ -77,9 +77,9 @@ func (r *Run) number(name string) (v float64, ok bool) {
 	return v, json.Unmarshal(raw, &v) == nil
 }
 
-// flag returns the argument of a flag of the command; or the default.
+// flag returns the value of a flag of the command, or the default.
 func (r *Run) flag(name, otherwise string) string {
-	fields := strings.Fields(r.About.Command) // arguments with spaces are quoted, and no flag of interest is
+	fields := strings.Fields(r.About.Command) // only arguments with spaces are quoted, and the flags of interest have none
 	for i, f := range fields {
 		if f == "--"+name && i+1 < len(fields) {
 			return fields[i+1]

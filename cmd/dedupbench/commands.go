@@ -27,7 +27,7 @@ type cli struct {
 	Report reportCmd                                         `cmd:"" help:"Draw the JSON of commands: a page of HTML, or single pictures."`
 }
 
-// A workload is one of package bench, which returns a report: the fields of its options are
+// A workload is a function of package bench that returns a report. The fields of its options are
 // the flags.
 type workload[O, R any] struct {
 	Options O `embed:""`
@@ -85,7 +85,8 @@ var help = kong.Vars{
 
 var errEmpty = errors.New("empty: give a name, or leave the flag out")
 
-// brokers decodes a list of addresses that cannot be empty: a run would start a broker of its own.
+// brokers decodes a list of addresses that must not be empty, because a run without addresses would
+// start an embedded broker.
 func brokers(ctx *kong.DecodeContext, target reflect.Value) error {
 	var list string
 	if err := ctx.Scan.PopValueInto("string", &list); err != nil {
@@ -99,8 +100,8 @@ func brokers(ctx *kong.DecodeContext, target reflect.Value) error {
 	return nil
 }
 
-// nonEmpty decodes a flag that cannot be empty or blank: such a value is as a rule a variable of a
-// script that was not set.
+// nonEmpty decodes a flag that must not be empty or blank: such a value usually comes from a
+// script's variable that was not set.
 func nonEmpty(expand func(string) string) kong.MapperFunc {
 	return func(ctx *kong.DecodeContext, target reflect.Value) error {
 		var value string

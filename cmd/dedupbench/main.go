@@ -2,8 +2,8 @@
 // processes, and reports the results.
 //
 // Every command prints a table, or with --json one line of JSON as the last line of its standard
-// output. Its exit status is 0 if the run was completed and what it checks holds, 1 if not, and 2
-// if the command line is invalid.
+// output. Its exit status is 0 if the run was completed and its checks passed, 1 if not, and 2 if
+// the command line is invalid.
 package main
 
 import (
@@ -37,7 +37,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run does what the arguments say and returns the exit status.
+// run executes the command line and returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c := newCLI()
 	written := &checkedWriter{w: stdout}
@@ -83,7 +83,7 @@ func (c *checkedWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// exit says on stderr what went wrong, and returns the exit status.
+// exit prints an error to stderr and returns the exit status.
 func (o *output) exit(err error) int {
 	o.clear()
 	switch {
@@ -104,7 +104,7 @@ func (o *output) exit(err error) int {
 	return exitFailed
 }
 
-// refuse answers an invalid command line.
+// refuse reports an invalid command line.
 func (o *output) refuse(err error) int {
 	if o.json {
 		o.print(struct {

@@ -15,15 +15,15 @@ import (
 	draw "github.com/hapax-dev/hapax/bench/report"
 )
 
-// output is where a command's report goes.
+// output is the destination of a command's report.
 type output struct {
 	stdout, stderr io.Writer
 	json           bool
 	command        string
 	args           []string
-	printed        bool      // the report was
-	stage          string    // that is shown as progress
-	drawn          time.Time // when it was shown last
+	printed        bool      // the report was printed
+	stage          string    // the stage that is shown as progress
+	drawn          time.Time // when progress was shown last
 }
 
 const clearLine = "\r\x1b[K"
@@ -36,8 +36,8 @@ func (o *output) clear() {
 	}
 }
 
-// report prints what a run returned, and returns its error. A run that failed before it counted
-// anything has nothing to print but its outcome in JSON.
+// report prints what a run returned, and returns its error. If a run failed before it counted
+// anything, only the JSON of its outcome is printed.
 func report[R any](o *output, r R, err error) error {
 	o.clear()
 	if o.json || err == nil || !errors.Is(err, bench.ErrUsage) && counted(reflect.ValueOf(r)) {
@@ -56,7 +56,7 @@ func counted(r reflect.Value) bool {
 	return false
 }
 
-// say prints to where people or programs read; if they are gone, nothing can be reported.
+// say prints to an output. If its reader is gone, the error cannot be reported.
 func say(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }
 
 func (o *output) print(r any) {
@@ -74,10 +74,10 @@ func (o *output) print(r any) {
 	}
 	w := tabwriter.NewWriter(o.stdout, 0, 0, 2, ' ', 0)
 	printFields(w, "", reflect.ValueOf(r))
-	_ = w.Flush() // nobody to tell
+	_ = w.Flush() // nobody would read the error
 }
 
-// withAbout adds how the report came about to a JSON object that is not empty.
+// withAbout adds the About of the report to a JSON object that is not empty.
 func (o *output) withAbout(object []byte) []byte {
 	about, err := json.Marshal(draw.NewAbout(o.command, "dedupbench", o.args))
 	if err != nil {
@@ -125,7 +125,7 @@ func printValue(w io.Writer, name, indent string, v reflect.Value) {
 	}
 }
 
-// number keeps what can be read of a figure.
+// number rounds a figure to the digits that matter to a reader.
 func number(f float64) string {
 	switch {
 	case f >= 1000 || f <= -1000:

@@ -9,8 +9,8 @@ import (
 
 const redrawEvery = 100 * time.Millisecond
 
-// show returns a function that shows how far a run has come, in one line on standard error; nil if
-// that is no terminal.
+// show returns a function that shows the progress of a run in one line on standard error; nil if
+// standard error is not a terminal.
 func (o *output) show() bench.Progress {
 	f, ok := o.stderr.(*os.File)
 	if !ok {
@@ -22,7 +22,7 @@ func (o *output) show() bench.Progress {
 	return o.draw
 }
 
-// draw shows a stage when it begins, and then now and again.
+// draw shows a stage when it starts, and then at intervals.
 func (o *output) draw(stage string, done, total uint64) {
 	if stage == o.stage && time.Since(o.drawn) < redrawEvery {
 		return

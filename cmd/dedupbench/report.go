@@ -22,7 +22,7 @@ func (c *reportCmd) Help() string {
 		"for each thing that the files have data of."
 }
 
-// drawn is the report of a reportCmd.
+// drawn is the result of a reportCmd.
 type drawn struct {
 	Page     string   `json:"page"`
 	Reports  uint64   `json:"reports"`

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// PostgresSettings are those under which Postgres is measured: everything that makes it faster
-// without giving up durability.
+// PostgresSettings are the settings under which Postgres is measured: everything that makes it
+// faster without giving up durability.
 var PostgresSettings = map[string]string{
 	"listen_addresses":             "",
 	"max_connections":              "100",
@@ -36,11 +36,11 @@ var PostgresSettings = map[string]string{
 	"log_min_error_statement":      "panic",
 }
 
-// Postgres returns a Postgres that is not started, on a new cluster.
+// Postgres makes a new database cluster and returns its server, which is not started.
 func Postgres(ctx context.Context, o Options) (*Server, error) {
 	path, err := find("postgres", "postgresql", "/usr/lib/postgresql/*/bin/postgres")
 	if err == nil {
-		path, err = filepath.EvalSymlinks(path) // initdb is beside it
+		path, err = filepath.EvalSymlinks(path) // initdb is in the same directory
 	}
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func Postgres(ctx context.Context, o Options) (*Server, error) {
 	s.start = func() *exec.Cmd {
 		cmd := exec.Command(path, args...)
 		cmd.Dir = "/"
-		_ = asUser(cmd) // it could be done above
+		_ = asUser(cmd) // the calls above show that it works
 		return cmd
 	}
 	s.answers = func(ctx context.Context) error {

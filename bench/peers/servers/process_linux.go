@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inGroup gives the process a group of its own, so that its children can be ended with it.
+// inGroup starts the process in a new process group, so that its children can be ended with it.
 func inGroup(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -24,11 +24,11 @@ func inGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 }
 
-// EndWithParent has a process killed when the one that starts it ends.
+// EndWithParent makes the system kill a process when its parent ends.
 func EndWithParent(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
-// killGroup kills the process, its group, and the processes below it: those of Postgres have
-// groups of their own.
+// killGroup kills the process, its group and its descendants, because those of Postgres have
+// separate groups.
 func killGroup(cmd *exec.Cmd) {
 	pid := cmd.Process.Pid
 	below := descendants(pid)
@@ -38,8 +38,8 @@ func killGroup(cmd *exec.Cmd) {
 	}
 }
 
-// asUser lets a process that root starts run as another user, for servers that refuse root, and
-// gives that user the directories.
+// asUser makes a process that root starts run as another user, for servers that refuse to run as
+// root, and gives that user the directories.
 func asUser(cmd *exec.Cmd, dirs ...string) error {
 	if os.Getuid() != 0 {
 		return nil
@@ -74,12 +74,12 @@ func CPUSeconds(pid int) (seconds float64, err error) {
 		if err != nil && i == 0 {
 			return 0, err
 		}
-		seconds += one // a child that has ended meanwhile is counted by its parent
+		seconds += one // the parent counts a child that has ended meanwhile
 	}
 	return seconds, nil
 }
 
-// ticks a second is what Linux counts processor time in, on every platform of Go.
+// ticks is how many units of processor time Linux counts in a second, on every platform of Go.
 const ticks = 100
 
 func cpuSecondsOf(pid int) (seconds float64, err error) {
@@ -136,7 +136,7 @@ func stat(pid int) ([]string, error) {
 	return fields, nil
 }
 
-// descendants lists the processes below one.
+// descendants lists all descendants of a process.
 func descendants(pid int) (below []int) {
 	children := map[int][]int{}
 	paths, _ := filepath.Glob("/proc/[0-9]*")

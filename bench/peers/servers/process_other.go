@@ -11,7 +11,7 @@ var errLinux = errors.New("comparisons run on Linux only")
 
 func inGroup(*exec.Cmd) {}
 
-// EndWithParent has a process killed when the one that starts it ends.
+// EndWithParent makes the system kill a process when its parent ends.
 func EndWithParent(*exec.Cmd) {}
 
 func killGroup(cmd *exec.Cmd) { _ = cmd.Process.Kill() }

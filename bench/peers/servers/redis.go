@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A RedisDurability says when Redis writes what it has acknowledged.
+// A RedisDurability says when Redis writes data that it has acknowledged.
 type RedisDurability string
 
 // The durabilities: nothing is written; the append-only file is synced before each answer.
@@ -19,13 +19,13 @@ const (
 	RedisAlways RedisDurability = "always"
 )
 
-// RedisSettings are those beside the durability: no snapshots and no rewriting of the append-only
-// file, which would take processor time during a run.
+// RedisSettings are the other settings: no snapshots and no rewriting of the append-only file,
+// which would take processor time during a run.
 var RedisSettings = []string{
 	"--port", "0", "--save", "", "--auto-aof-rewrite-percentage", "0", "--maxclients", "200", "--hz", "10", "--daemonize", "no", "--loglevel", "warning",
 }
 
-// Redis returns a func that makes a Redis, which is not started.
+// Redis returns a func that makes a Redis server without starting it.
 func Redis(d RedisDurability) func(context.Context, Options) (*Server, error) {
 	return func(_ context.Context, o Options) (*Server, error) { return newRedis(o, d) }
 }
@@ -53,7 +53,7 @@ func newRedis(o Options, d RedisDurability) (*Server, error) {
 	s.answers = func(ctx context.Context) error {
 		c := NewRedisClient(socket, 1)
 		defer func() { _ = c.Close() }()
-		return c.Ping(ctx).Err() // LOADING while it reads its file
+		return c.Ping(ctx).Err() // the error is LOADING while Redis reads its file
 	}
 	return s, nil
 }
@@ -66,8 +66,8 @@ func NewRedisClient(socket string, conns int) *redis.Client {
 	})
 }
 
-// shortSocket returns a path for a socket in a new directory: the path of a socket has about 100
-// bytes at most.
+// shortSocket returns a path for a socket in a new directory, because such a path may have only
+// about 100 bytes.
 func shortSocket(name string) (string, error) {
 	dir, err := os.MkdirTemp("", "peers-")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package servers finds the servers that Hapax is compared with, and runs each on a
-// directory of its own, reachable through a Unix socket only.
+// Package servers finds the servers that Hapax is compared with, and runs each in a separate
+// directory, reachable only through a Unix socket.
 package servers
 
 import (
@@ -17,10 +17,10 @@ import (
 // ErrAbsent is returned if a program is not installed.
 var ErrAbsent = errors.New("the server is not installed")
 
-// find returns the path of a program: in PATH, or where the distribution keeps it.
+// find returns the path of a program, in PATH or in the directories of the distribution.
 func find(program, pkg string, places ...string) (string, error) {
 	if path, err := exec.LookPath(program); err == nil {
-		return path, nil // Redis looks at the name by which it was started
+		return path, nil // Redis depends on the name by which it was started
 	}
 	for _, place := range places {
 		if found, _ := filepath.Glob(place); len(found) > 0 {
@@ -30,7 +30,7 @@ func find(program, pkg string, places ...string) (string, error) {
 	return "", fmt.Errorf("%w: %s: install the Debian package %s", ErrAbsent, program, pkg)
 }
 
-// Options say where servers are found and kept.
+// Options are the directories in which servers are kept.
 type Options struct {
 	// Cache is a directory for built programs; it may be kept for the next run.
 	Cache string
@@ -40,10 +40,9 @@ type Options struct {
 
 // A Server is a process with data on disk.
 type Server struct {
-	// Socket is the path by which clients connect: of the socket (Redis), of its directory
-	// (Postgres).
+	// Socket is the path to which clients connect: the socket (Redis) or its directory (Postgres).
 	Socket string
-	// Data is the directory of its files.
+	// Data is the directory with its files.
 	Data string
 
 	sockets string // the directory of the socket
@@ -68,7 +67,7 @@ func (s *Server) Start(ctx context.Context) error {
 	gone, cmd := make(chan struct{}), s.cmd
 	s.gone = gone
 	go func() {
-		_ = cmd.Wait() // its end is noticed by gone
+		_ = cmd.Wait() // gone notices the end
 		close(gone)
 	}()
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -143,14 +142,14 @@ func (o *output) last() string {
 	return string(bytes.TrimSpace(o.buf))
 }
 
-// A Usage is the processor time of some processes, and the bytes that were meanwhile written to the
-// disk of their data (DiskWritten).
+// A Usage is the processor time of some processes, and the number of bytes that were written to the
+// disk of their data in the same time (DiskWritten).
 type Usage struct {
 	Seconds float64
 	Written uint64
 }
 
-// Sub is what was used from an earlier usage on.
+// Sub returns the usage since an earlier one.
 func (u Usage) Sub(earlier Usage) Usage {
 	return Usage{u.Seconds - earlier.Seconds, u.Written - min(u.Written, earlier.Written)}
 }

@@ -1,4 +1,4 @@
-// Package streams builds the Kafka Streams application of the comparison, which is in Java.
+// Package streams builds the Kafka Streams application of the comparison, which is written in Java.
 package streams
 
 import (
@@ -23,8 +23,8 @@ import (
 var sources embed.FS
 
 // Build compiles the application into the cache, with the jars that Maven fetches, and returns its
-// class path. What is in the cache already is not built again. The error is servers.ErrAbsent on a
-// machine without a JDK, or without Maven and the jars.
+// class path. An application that is already in the cache is not built again. The error is
+// servers.ErrAbsent on a machine without a JDK, or without Maven and the jars.
 func Build(ctx context.Context, o servers.Options) (classPath string, err error) {
 	if err := needJava(ctx); err != nil {
 		return "", err
@@ -81,7 +81,7 @@ func checkJars(dir, list string) error {
 	return nil
 }
 
-// oldestJava is that of Kafka's brokers.
+// oldestJava is the oldest version of Java that Kafka's brokers support.
 const oldestJava = 17
 
 var javacVersion = regexp.MustCompile(`^javac (\d+)`)
@@ -103,9 +103,8 @@ func needJava(ctx context.Context) error {
 	return fmt.Errorf("%w: Java %d or newer, for Kafka Streams; here is %.100s: %s", servers.ErrAbsent, oldestJava, out, remedy)
 }
 
-// once returns a directory below dir whose name ends in the hash of the sources that match. It
-// calls build unless the directory is there, with the sources in one directory, and another to
-// fill.
+// once returns a directory in dir whose name ends in the hash of the matching sources. If there is
+// no such directory, it calls build with a directory that has the sources and another one to fill.
 func once(dir, name, match string, build func(from, to string) error) (path string, err error) {
 	hash := sha256.New()
 	files, err := fs.Glob(sources, match)
@@ -135,13 +134,13 @@ func once(dir, name, match string, build func(from, to string) error) (path stri
 	if err := errors.Join(os.CopyFS(from, sources), os.Mkdir(to, 0o755), build(from, to)); err != nil {
 		return "", err
 	}
-	if err := os.Rename(to, path); err != nil && !errors.Is(err, fs.ErrExist) { // another process was first
+	if err := os.Rename(to, path); err != nil && !errors.Is(err, fs.ErrExist) { // another process has made it
 		return "", err
 	}
 	return path, nil
 }
 
-// output runs a command. Its error has what the command has written.
+// output runs a command. Its error contains the output of the command.
 func output(cmd *exec.Cmd) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %.4000s", filepath.Base(cmd.Path), err, out)
