@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	aheadHashes = 32 // whose blocks are loaded at once
+	aheadHashes = 32 // hashes whose blocks are loaded together
 
-	// regionBytes is the part of a filter that is changed at a time: less than what a core's second
-	// cache holds, with the hashes that belong to it.
+	// regionBytes is the size of the part of a filter that is changed at a time. Together with its
+	// hashes it fits into the second-level cache of a core.
 	regionBytes = 256 << 10
-	// maxRegions bounds how many places are written by turns when hashes are sorted.
+	// maxRegions bounds the number of places that are written alternately when hashes are sorted.
 	maxRegions = 1 << 10
-	// minSorted is the least number of hashes to be sorted, and sortedBytes the most bytes of the
-	// filter for each: for fewer hashes, it takes longer to load the whole filter.
+	// Hashes are sorted if there are at least minSorted and the filter has at most sortedBytes
+	// bytes for each. With fewer hashes, loading the whole filter takes longer than it saves.
 	minSorted   = 1 << 15
 	sortedBytes = 256
 )
@@ -46,8 +46,8 @@ func (f *Filter) AddAll(hashes []uint64) {
 	runtime.KeepAlive(f)
 }
 
-// room returns how many hashes can be added to l for certain before the filter grows. It is 0 for
-// a layer that is full.
+// room returns how many hashes can certainly be added to l before the filter grows. It is 0 for a
+// full layer.
 func (l *layer) room() uint64 {
 	if n := l.added.Load() + 1; n < l.design {
 		return l.design - n
@@ -70,7 +70,8 @@ func (f *Filter) addInOrder(hashes []uint64) {
 	}
 }
 
-// addSorted adds hashes for which there is room, by way of sorted, which is as long.
+// addSorted adds hashes for which there is room. It copies them to sorted, which has the same
+// length.
 //
 // A region is a range of blocks of l. Hashes of one region remain in their order: what Add finds
 // in a block of l depends on earlier hashes of that block only, and older layers do not change. So
@@ -126,9 +127,9 @@ func (l *layer) addRegion(region, shift int, hashes []uint64) (added uint64) {
 	return added
 }
 
-// load loads the blocks from begin to end, and those that their hashes select in older layers, into
-// the processor's cache. In their order, that takes a fraction of the time. Of l it reads no other
-// block: other goroutines change them.
+// load loads the blocks from begin to end, and the blocks that their hashes select in older layers,
+// into the processor's cache. Loading blocks in order takes a fraction of the time. It reads no
+// other block of l, because other goroutines change them.
 func (l *layer) load(begin, end uint64) {
 	n := uint64(len(l.blocks))
 	for o := l; o != nil; o = o.older {

@@ -8,9 +8,8 @@ import (
 
 // Options configure a new Filter. The zero value is ready for use.
 type Options struct {
-	// Expected is the number of keys that fit before the filter grows. 0
-	// means 2048, in 4 KiB, so that hundreds of nearly empty filters cost
-	// little.
+	// Expected is the number of keys that fit before the filter grows. 0 means 2048, which take 4
+	// KiB, so that hundreds of nearly empty filters cost little.
 	Expected uint64
 
 	// BitsPerKey is the memory for each key: 16 bits give about one false positive in 1,000 for
@@ -22,11 +21,12 @@ type Options struct {
 	// [Filter.Saturated].
 	MaxBytes uint64
 
-	// Grow, if not nil, decides whether the filter may grow, for a bound on several filters
-	// together. The Add that fills the newest layer calls it with the size in bytes that the next
-	// layer would have and the least that is of use. It calls add, before it returns, with the size
-	// that the layer gets, or not at all; then it is asked again after some more keys. Several
-	// goroutines may call it at once. Adding keys to the same filter in it would not return.
+	// Grow, if not nil, decides whether the filter may grow, so that several filters can share a
+	// limit. The Add that fills the newest layer calls it with the size in bytes that the next
+	// layer would have, and the least useful size. Before Grow returns, it calls add with the size
+	// of the new layer. If it does not call add, it is asked again after some more keys. Several
+	// goroutines may call Grow concurrently. Grow must not add keys to the same filter, because
+	// that call would not return.
 	Grow func(f *Filter, want, least uint64, add func(bytes uint64))
 }
 
@@ -36,9 +36,9 @@ const (
 	minBitsPerKey     = 4
 	maxBitsPerKey     = 64
 
-	fourfoldBytes = 64 << 20 // the largest layer that is four times as large as the one before, while there are few
-	fewLayers     = 6        // from as many on, every layer is four times as large as the one before
-	maxLayers     = 10       // most probes for a key
+	fourfoldBytes = 64 << 20 // while there are few layers, the largest one that is four times as large as its predecessor
+	fewLayers     = 6        // number of layers from which every layer is four times as large as its predecessor
+	maxLayers     = 10       // maximum number of probes for a key
 )
 
 func (o Options) withDefaults() Options {
@@ -83,7 +83,7 @@ func New(o Options) *Filter {
 }
 
 // All returns a filter that contains every hash, in 64 bytes: Add returns false, MayContain true.
-// It takes the place of a filter whose memory is needed elsewhere. n is what its Len returns.
+// It replaces a filter whose memory is needed elsewhere. Its Len returns n.
 func All(n uint64) *Filter {
 	f := New(Options{MaxBytes: blockBytes})
 	l := f.newest.Load()
@@ -94,8 +94,8 @@ func All(n uint64) *Filter {
 	return f
 }
 
-// ContainsAll reports whether the filter contains every hash, in 64 bytes: it was made by All, also
-// before it was written to a snapshot, or it is as small and every bit of it is set.
+// ContainsAll reports whether the filter contains every hash in 64 bytes: All has made it, or a
+// snapshot of it, or it is equally small and all its bits are set.
 func (f *Filter) ContainsAll() bool {
 	l := f.newest.Load()
 	return l.older == nil && len(l.blocks) == 1 && l.fpRate() == 1 // one block is in the heap
@@ -108,8 +108,8 @@ func (f *Filter) ContainsAll() bool {
 // true, and all of them may. It returns false if h may have been in the filter; the call then
 // changed nothing, so that repeats never grow the filter.
 //
-// The call that fills the newest layer allocates the next one, two to four times as large, before
-// it returns. Other calls continue meanwhile.
+// Before the call that fills the newest layer returns, it allocates the next one, two to four times
+// as large. Other calls continue meanwhile.
 func (f *Filter) Add(h uint64) (added bool) {
 	newest := f.newest.Load()
 	found := newest.chainContains(h)
@@ -120,8 +120,8 @@ func (f *Filter) Add(h uint64) (added bool) {
 	return !found
 }
 
-// AddNew adds h, which the caller knows to be new: it looks for it in the newest layer only. A hash
-// that another layer has counts as one more key.
+// AddNew adds h, which the caller knows to be new, and so looks for it in the newest layer only. A
+// hash that an older layer already has is counted again.
 func (f *Filter) AddNew(h uint64) {
 	if newest := f.newest.Load(); !newest.contains(h) {
 		f.add(newest, h)
@@ -144,8 +144,8 @@ func (f *Filter) MayContain(h uint64) bool {
 }
 
 // Prefetch loads what MayContain and Add read for these hashes into the processor's cache, many
-// blocks at a time. If the filter is larger than the cache, it and the calls for some hundred
-// hashes together take half the time of the calls alone, or less. It changes no answer.
+// blocks at a time. If the filter is larger than the cache, Prefetch and the calls for some hundred
+// hashes together take at most half the time of the calls alone. It changes no answer.
 func (f *Filter) Prefetch(hashes []uint64) {
 	for l := f.newest.Load(); l != nil; l = l.older {
 		l.prefetch(hashes)
@@ -164,9 +164,9 @@ func (f *Filter) PrefetchNew(hashes []uint64) {
 //
 // The call that brings l to its design load grows the filter while others continue. The scheduler
 // or the allocator may delay that call, and hashes that others add to l meanwhile lower its
-// accuracy permanently. So past another eighth of the load, every call makes a layer of its own;
-// the first one is used, and the others are garbage. If there was no room, one call of each eighth
-// tries again.
+// accuracy permanently. So after another eighth of the load, every call makes a new layer. The
+// first of these layers is used, and the others are garbage. If there was no room, one call in each
+// eighth tries again.
 func (f *Filter) grow(l *layer, n uint64) {
 	eighth := l.design / 8
 	switch {
@@ -194,8 +194,8 @@ func (f *Filter) grow(l *layer, n uint64) {
 // nextBlocks returns the size of the layer after l, at least twice that of l, or 0 if the limit
 // leaves no room for it or there are maxLayers.
 //
-// Every layer costs a probe for each absent key, so small layers grow fourfold: few of them remain,
-// and they waste little memory.
+// Every layer costs a probe for each absent key. So small layers grow fourfold: there are then few
+// of them, and they waste little memory.
 func (f *Filter) nextBlocks(l *layer) uint64 {
 	layers := l.chainLen()
 	if layers >= maxLayers {
@@ -216,7 +216,8 @@ func (f *Filter) nextBlocks(l *layer) uint64 {
 	return next
 }
 
-// MaxBytes returns [Options.MaxBytes], for a filter from a snapshot that of the original.
+// MaxBytes returns [Options.MaxBytes]; for a filter that was read from a snapshot, that of the
+// original filter.
 func (f *Filter) MaxBytes() uint64 { return f.o.MaxBytes }
 
 // SetMaxBytes replaces [Options.MaxBytes]. A filter that is already larger remains as it is and
@@ -236,7 +237,7 @@ func (f *Filter) Len() uint64 {
 	return n
 }
 
-// Bytes returns the memory for bits, which is all that the filter uses but a few hundred bytes.
+// Bytes returns the memory for bits. The filter uses only a few hundred bytes more.
 func (f *Filter) Bytes() uint64 {
 	return f.newest.Load().chainBytes()
 }
@@ -250,9 +251,9 @@ func (f *Filter) Saturated() bool {
 		(f.nextBlocks(l) == 0 || f.o.Grow != nil && f.refused.Load())
 }
 
-// EstimatedFPRate returns the share of hashes never added for which MayContain would answer true
-// now, from 0 to 1. It counts the bits in up to 4 MiB of every layer, which takes milliseconds:
-// call it for reports, not for every key.
+// EstimatedFPRate returns the share of absent hashes for which MayContain would return true now,
+// from 0 to 1. It counts the bits in up to 4 MiB of every layer, which takes milliseconds: call it
+// for reports, not for every key.
 func (f *Filter) EstimatedFPRate() float64 {
 	miss := 1.0
 	for l := f.newest.Load(); l != nil; l = l.older {

@@ -7,8 +7,8 @@ import (
 	"github.com/hapax-dev/hapax/internal/offheap"
 )
 
-// A block is one cache line of eight lanes. A hash selects one bit of each lane of one block, so
-// that a lookup costs one cache miss for each layer.
+// A block is one cache line of eight lanes. A hash selects one bit in each lane of one block, so a
+// lookup costs one cache miss for each layer.
 type block [lanes]uint64
 
 const (
@@ -33,8 +33,8 @@ func bit(h uint64, lane int) uint64 {
 // so a reader needs no lock, and a copy taken under load has at least the bits that were set when
 // it began.
 //
-// The blocks belong to the layer (offheap.Make), which is reachable from its filter: a method of Filter
-// keeps that alive (runtime.KeepAlive) while it uses blocks.
+// The blocks live as long as the layer (offheap.Make), and the layer as long as its filter. So a
+// method of Filter keeps the filter alive (runtime.KeepAlive) while it uses blocks.
 type layer struct {
 	blocks []block
 	design uint64 // number of keys it is made for
@@ -70,7 +70,8 @@ func (l *layer) indexOf(h uint64) uint64 {
 	return i
 }
 
-// contains has two branches and not one for each lane: those are mispredicted in most calls.
+// contains has two branches instead of one for each lane, which would be mispredicted in most
+// calls.
 func (l *layer) contains(h uint64) bool {
 	b := l.blockOf(h)
 	return has(b, h, 0)&has(b, h, 1)&has(b, h, 2)&has(b, h, 3)&1 != 0 &&

@@ -12,8 +12,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// ErrCorrupt is wrapped by every error of [Read] that is not one of its reader: the bytes are not a
-// whole, undamaged snapshot that this version of the package can read.
+// ErrCorrupt is wrapped by every error of [Read] except those of its reader. It means that the
+// bytes are not a complete, undamaged snapshot that this version of the package can read.
 var ErrCorrupt = errors.New("bloom: corrupt snapshot")
 
 // A snapshot, format version 1. Integers are little-endian.
@@ -47,11 +47,12 @@ const (
 	decoders   = 2        // goroutines
 )
 
-// WriteTo writes a snapshot of f, in pieces: it takes 64 KiB of memory, however large the filter
-// is. Other goroutines may continue adding: the snapshot contains every hash whose Add had returned
-// when WriteTo was called, and may contain later ones. Its size is Bytes and a few hundred more.
+// WriteTo writes a snapshot of f in pieces. It uses 64 KiB of memory, regardless of the size of the
+// filter. Other goroutines may continue adding: the snapshot contains every hash whose Add had
+// returned when WriteTo was called, and may contain later ones. Its size is Bytes and a few hundred
+// more.
 //
-// A snapshot does not say whose it is or how old: the caller records that separately.
+// A snapshot contains neither its owner nor its age: the caller records these separately.
 func (f *Filter) WriteTo(w io.Writer) (written int64, err error) {
 	newest := f.newest.Load()
 	sum := xxhash.New()
@@ -98,8 +99,8 @@ func (f *Filter) appendHeader(dst []byte, newest *layer) []byte {
 	return dst
 }
 
-// capAtLeast is MaxBytes, or the size of the filter if SetMaxBytes lowered MaxBytes below it: Read
-// rejects layers beyond the limit.
+// capAtLeast returns MaxBytes, or the size of the filter if SetMaxBytes has lowered MaxBytes below
+// it, because Read rejects layers beyond the limit.
 func (f *Filter) capAtLeast(bytes uint64) uint64 {
 	if f.o.MaxBytes == 0 {
 		return 0
@@ -111,9 +112,9 @@ func (f *Filter) capAtLeast(bytes uint64) uint64 {
 // the snapshot, so that several can follow each other. The filter has the BitsPerKey and MaxBytes
 // it was made with (see [Filter.SetMaxBytes]), and Grow of the options; the others are not used.
 //
-// Anything torn, foreign or damaged is refused with [ErrCorrupt], and an error of r is returned;
-// there is no partial filter. Read allocates no more than about size, whatever sizes the header
-// claims, and holds the filter once.
+// Read returns [ErrCorrupt] if the snapshot is torn, foreign or damaged, and the error of r if
+// reading fails. It never returns a partial filter. It allocates about size at most, regardless of
+// the sizes in the header, and holds the filter once.
 func Read(r io.Reader, size int64, o Options) (*Filter, error) {
 	sum := xxhash.New()
 	summed := io.TeeReader(r, sum)
@@ -142,7 +143,7 @@ func Read(r io.Reader, size int64, o Options) (*Filter, error) {
 type layerHeader struct{ blocks, added uint64 }
 
 // readHeader returns the filter of a snapshot without its layers, and their entries in the header.
-// It has checked every number but the checksum, and that all of it fits into size.
+// It checks every number except the checksum, and that everything fits into size.
 func readHeader(r io.Reader, size int64) (*Filter, []layerHeader, error) {
 	if size < smallest {
 		return nil, nil, corrupt("%d bytes, want at least %d", size, smallest)
@@ -176,7 +177,8 @@ func readHeader(r io.Reader, size int64) (*Filter, []layerHeader, error) {
 	return f, layers, err
 }
 
-// readLayerHeaders reads the table of layers, whose blocks have the given bytes at most.
+// readLayerHeaders reads the table of layers. All blocks together have at most the given number of
+// bytes.
 func readLayerHeaders(table []byte, bytes, maxBytes uint64) ([]layerHeader, error) {
 	room := bytes / blockBytes
 	if maxBytes != 0 {
@@ -207,8 +209,9 @@ type piece struct {
 	blocks []block
 }
 
-// readLayers fills a filter that is not shared yet. While it reads a piece, others are decoded: the
-// first use of memory, which is there, takes longer than reading.
+// readLayers fills a filter that is not shared yet. While it reads a piece, other pieces are
+// decoded, because decoding uses the filter's memory for the first time, which takes longer than
+// reading.
 func (f *Filter) readLayers(r io.Reader, layers []layerHeader) error {
 	size := min(layers[0].blocks*blockBytes, readBytes) // no layer is larger than the newest
 	read, free := make(chan piece), make(chan []byte, readPieces)

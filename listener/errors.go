@@ -13,11 +13,11 @@ import (
 var ErrInProgress = errors.New("listener: another listener is handling the message: have it delivered again later")
 
 // ErrMismatch means that the message has the id of another one, with a different
-// Options.Fingerprint. The producer has used the id twice: no later delivery can be handled.
+// Options.Fingerprint. The producer has used the id twice, so no later delivery can be handled.
 var ErrMismatch = errors.New("listener: the id was used for another message: give each message an id of its own")
 
-// ErrTooMany means that the message's group has Options.MaxPerGroup messages within the window. The
-// message is not handled and not claimed.
+// ErrTooMany means that the message's group already has Options.MaxPerGroup messages within the
+// window. The message is not handled and not claimed.
 var ErrTooMany = errors.New("listener: the group of the message has too many messages in the window (Options.MaxPerGroup)")
 
 // An InProgressError says which message is being handled, and when its lease ends.

@@ -66,7 +66,7 @@ func wrap[M any](eng *engine.Engine, handle func(context.Context, M) ([]byte, er
 		return nil, err
 	}
 	l := &listener[M]{Options: o, eng: eng, handle: handle, messages: messages.MustCurryWith(prometheus.Labels{"consumer_scope_id": label(o.Scope), "queue": label(o.Queue)})}
-	for _, o := range outcomes { // an alert on the increase of a counter misses what is counted before the series exists
+	for _, o := range outcomes { // an alert on the increase of a counter misses events that are counted before the series exists
 		l.messages.WithLabelValues(string(o))
 	}
 	l.quota = quota.New(eng, quota.Options{Scope: o.Scope, Window: o.Window, Max: o.MaxPerGroup, Clock: o.Clock})
@@ -85,7 +85,7 @@ type listener[M any] struct {
 
 // receive judges one delivery.
 func (l *listener[M]) receive(ctx context.Context, message M) ([]byte, error) {
-	id := strings.Clone(l.Options.ID(message)) // the handler may change what it is a part of
+	id := strings.Clone(l.Options.ID(message)) // the handler may change the message, of which the id may be a part
 	ev := engine.Event{Scope: l.Options.Scope, ID: []byte(id), Window: l.Options.Window, Origin: engine.Origin{Topic: l.Options.Queue}}
 	if l.Options.Fingerprint != nil {
 		ev.Fingerprint = l.Options.Fingerprint(message)
@@ -130,7 +130,8 @@ func (l *listener[M]) claim(ctx context.Context, ev engine.Event) (engine.Result
 	return l.eng.TryClaim(ctx, ev)
 }
 
-// logDuplicate logs a duplicate as a warning, at most one in duplicatesEvery, and others at level debug.
+// logDuplicate logs a duplicate: as a warning at most once in duplicatesEvery, and otherwise at
+// level debug.
 func (l *listener[M]) logDuplicate(ctx context.Context, id string, first *engine.ClaimRecord) {
 	level, skipped := l.duplicates.level(time.Now())
 	l.Options.Logger.LogAttrs(ctx, level, "listener: duplicate message skipped", l.Options.IDs.Attr("correlation_id", id),
@@ -156,7 +157,7 @@ func (l *listener[M]) notJudged(ctx context.Context, message M, id string, err e
 	return nil, fmt.Errorf("listener: message %s could not be claimed: %w", l.Options.IDs.Text(id), err)
 }
 
-// run calls the handler with a claim that is final.
+// run calls the handler after its claim has become final.
 func (l *listener[M]) run(ctx context.Context, message M) ([]byte, error) {
 	became := failed
 	defer func() { l.count(became) }() // also after a panic
@@ -177,7 +178,7 @@ func (l *listener[M]) runLeased(ctx context.Context, message M, id string, lease
 	work, lost := context.WithCancelCause(ctx)
 	defer lost(nil)
 	stop := l.keep(ctx, lease, lost)
-	ctx = context.WithoutCancel(ctx) // the claim is ended also if the queue shuts down
+	ctx = context.WithoutCancel(ctx) // the claim must end even if the queue shuts down
 	returned := false
 	defer func() {
 		if !returned { // a panic: if the claim cannot be released, it lasts until the end of its lease
@@ -200,7 +201,7 @@ func (l *listener[M]) runLeased(ctx context.Context, message M, id string, lease
 	return result, nil
 }
 
-// enter returns the group of a message. If that has too many, it releases the claim.
+// enter returns the group of a message. If the group has too many messages, it releases the claim.
 func (l *listener[M]) enter(ctx context.Context, message M, id string, lease *engine.Lease) (group string, err error) {
 	if l.quota == nil {
 		return "", nil
@@ -216,8 +217,8 @@ func (l *listener[M]) enter(ctx context.Context, message M, id string, lease *en
 	return "", l.release(context.WithoutCancel(ctx), id, lease, fmt.Errorf("%w: %s", err, l.Options.IDs.Text(id)))
 }
 
-// patience is how long the end of a claim may take while the store stalls: after a lease, another
-// listener can take the claim over.
+// patience is how long the end of a claim may take while the store stalls. It is the lease, after
+// which another listener can take the claim over.
 func (l *listener[M]) patience() time.Duration {
 	if l.Options.FailOpen {
 		return min(failOpenAfter, l.Options.Lease)
@@ -257,8 +258,8 @@ func (l *listener[M]) finish(ctx context.Context, id, group string, lease *engin
 	return fmt.Errorf("listener: message %s was handled, and its claim could not be finished: %w", l.Options.IDs.Text(id), err)
 }
 
-// keep renews the lease until stop is called; stop waits for a renewal in progress. It calls lost
-// when another listener has taken the claim over.
+// keep renews the lease until stop is called, and calls lost when another listener has taken the
+// claim over. stop waits for a renewal in progress.
 func (l *listener[M]) keep(ctx context.Context, lease *engine.Lease, lost context.CancelCauseFunc) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
@@ -272,7 +273,7 @@ func (l *listener[M]) keep(ctx context.Context, lease *engine.Lease, lost contex
 				return
 			case <-tick.C:
 			}
-			// Any other error is one of the store, which Finish or Release also return.
+			// Any other error comes from the store, and Finish or Release return it too.
 			if _, err := l.eng.Renew(ctx, lease, l.Options.Lease); errors.Is(err, engine.ErrLeaseLost) {
 				lost(err)
 				return

@@ -35,8 +35,8 @@ type Options[M any] struct {
 	// with one id are the same message.
 	Fingerprint func(M) string
 
-	// Scope is the space of ids. Listeners of one engine with the same scope share their claims: an
-	// id is handled once in all of them. "" = DefaultScope.
+	// Scope is the space of ids. Listeners of one engine with the same scope share their claims:
+	// together they handle an id once. "" = DefaultScope.
 	Scope string
 
 	// Queue names the queue in the claim's record (engine.Origin.Topic), in the log and in metrics.
@@ -47,10 +47,10 @@ type Options[M any] struct {
 	// DefaultWindow.
 	Window time.Duration
 
-	// Sent returns when a message was sent, such as the queue's timestamp; zero if that is unknown. A
-	// copy that was sent within Window of the message that made the claim is then a duplicate also if
-	// it arrives later, after an outage that is longer than the window. It may be called from several
-	// goroutines. nil: only the arrival counts.
+	// Sent returns when a message was sent, such as the queue's timestamp; zero if that is unknown.
+	// A copy that was sent within Window of the message that made the claim is then a duplicate
+	// even if it arrives later, for example after an outage that is longer than the window. It may
+	// be called from several goroutines. nil: only the arrival counts.
 	Sent func(M) time.Time
 
 	// Lease is how long a claim remains pending after the process that handles its message has
@@ -75,19 +75,20 @@ type Options[M any] struct {
 	// is never handled twice within its window.
 	AtMostOnce bool
 
-	// FailOpen runs the handler without a claim when the store fails or has not answered after five
-	// seconds, or after half of the time until the deadline of the context if that is less, and
-	// acknowledges a message that was handled although its claim cannot be finished: messages may be
-	// handled twice. Otherwise the store's error is returned, and the queue delivers the message
-	// again; while the store stalls, a claim waits until its context ends, and the end of a claim for
-	// as long as Lease. An engine
-	// whose store has failed does not recover by itself (engine.ErrStopped): open the store again,
-	// and wrap the handler with the new engine.
+	// FailOpen handles messages when the store fails or stalls, so that they may be handled twice.
+	// The handler runs without a claim when the store returns an error, or has not answered after
+	// five seconds or half of the time until the deadline of the context, whichever is less. A
+	// message that was handled is acknowledged even if its claim cannot be finished. Without
+	// FailOpen, the store's error is returned, and the queue delivers the message again. While the
+	// store stalls, a claim then waits until its context ends, and finishing or releasing a claim
+	// waits for as long as Lease. An engine whose store has failed does not recover by itself
+	// (engine.ErrStopped): open the store again, and wrap the handler with the new engine.
 	FailOpen bool
 
 	// Logger receives warnings of duplicates, and one for each message that is handled because of
-	// FailOpen. Of the duplicates of a listener, at most one in a second is a warning, with the number
-	// of others before it (not_logged); these are logged at level debug. nil = slog.Default().
+	// FailOpen. A listener logs at most one duplicate in a second as a warning, with the number of
+	// duplicates since the last warning (not_logged). The others are logged at level debug. nil =
+	// slog.Default().
 	Logger *slog.Logger
 
 	// IDs says how correlation ids are shown in the log and in the texts of errors. The zero value shows

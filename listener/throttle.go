@@ -6,18 +6,19 @@ import (
 	"time"
 )
 
-// duplicatesEvery is the least time between two warnings of a listener about duplicates. A producer
-// that sends everything twice must not fill the log.
+// duplicatesEvery is the minimum time between two warnings of a listener about duplicates, so that
+// a producer that sends everything twice does not fill the log.
 const duplicatesEvery = time.Second
 
 // A throttle lets one line pass as a warning in each duplicatesEvery. It is safe for concurrent use.
 type throttle struct {
 	mu      sync.Mutex
-	next    time.Time // of the next warning
-	skipped int       // lines since the last one
+	next    time.Time // earliest time of the next warning
+	skipped int       // lines since the last warning
 }
 
-// level returns the level of a line at a time, and how many lines before it were no warnings.
+// level returns the level of a line at the given time, and the number of lines since the last
+// warning.
 func (t *throttle) level(now time.Time) (level slog.Level, skipped int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -29,9 +29,8 @@ func (d *Damage) String() string {
 	return fmt.Sprintf("%s, with claims from %s to %s", d.File, d.First, d.Last)
 }
 
-// A DamageError is an ErrDamaged that is confined to claims: a call needed a damaged part of the
-// store. The store continues to work, and other calls that do not need this part succeed. It is
-// never returned for anything but claims.
+// A DamageError is an ErrDamaged that concerns only claims: a call needed a damaged part of the
+// store. The store continues to work, and calls that do not need this part succeed.
 type DamageError struct {
 	Parts []Damage
 	Err   error // the cause

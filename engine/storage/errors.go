@@ -14,11 +14,12 @@ var (
 	// The text names the owner.
 	ErrLocked = errors.New("hapax: the directory is in use by another process or engine, and has one writer (for a deployment, see docs/operations.md#rolling-updates)")
 
-	// ErrInUse means that an engine uses the store already, or that the store is closed.
+	// ErrInUse means that an engine already uses the store, or that the store is closed.
 	ErrInUse = errors.New("hapax: the store is used by an engine already, or closed: share that engine, or open the store again")
 
 	// ErrMoved means that the directory of an open store, or a file in it, was moved, removed or
-	// replaced: its path may belong to another store now. Nothing more is written, also by Close.
+	// replaced: its path may belong to another store now. Nothing more is written, not even by
+	// Close.
 	ErrMoved = errors.New("hapax: the store's directory was moved, removed or replaced while it was open: close the engine, put the directory back, and open it again")
 
 	// ErrForeign means that the directory or file is not a store of the requested kind.

@@ -10,16 +10,17 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// The key of a claim is scope | week_start | event_id, and no two triples share a key:
+// The key of a claim is scope | week_start | event_id. No two triples have the same key:
 //
 //	+----------------------+-----------+------------------+--------+------------------+
 //	| scope, 00 as 00 FF   | 00 01     | week, 4 bytes BE | id tag | id               |
 //	+----------------------+-----------+------------------+--------+------------------+
 //	                                                      |<------- "tail" ---------->|
 //
-// Scope and week keep their order, so that a (scope, week) is one range: a Bucket. The id is stored
-// unchanged (tag 01), or packed where its exact text can be restored: a lower-case UUID in 16 bytes
-// (tag 02), an even number of at least 16 lower-case hex digits in half their number (tag 03).
+// Keys are in the order of scopes and weeks, so that the claims of a (scope, week) are one range: a
+// Bucket. The id is stored unchanged (tag 01), or packed where its exact text can be restored: a
+// lower-case UUID in 16 bytes (tag 02), an even number of at least 16 lower-case hex digits in half
+// their number (tag 03).
 const (
 	idRaw  = 0x01
 	idUUID = 0x02
@@ -37,8 +38,8 @@ type Bucket struct {
 
 func (b Bucket) String() string { return fmt.Sprintf("%q %s", b.Scope, b.Week) }
 
-// AppendPrefix appends the common prefix of the keys of all claims in the bucket, which no other
-// key has.
+// AppendPrefix appends the common prefix of the keys of all claims in the bucket. No other key has
+// it.
 func (b Bucket) AppendPrefix(dst []byte) []byte {
 	rest := b.Scope
 	for i := strings.IndexByte(rest, 0); i >= 0; i = strings.IndexByte(rest, 0) {
@@ -138,7 +139,7 @@ func parseID(tail []byte) ([]byte, error) {
 	default:
 		return nil, fmt.Errorf("%w: id tag %#x", ErrDamaged, tail[0])
 	}
-	// One id has one key: any other encoding is damage.
+	// Each id has only one key, so any other encoding is damage.
 	if !bytes.Equal(appendID(nil, id), tail) {
 		return nil, fmt.Errorf("%w: id %q is not encoded as it would be written", ErrDamaged, id)
 	}
@@ -147,8 +148,8 @@ func parseID(tail []byte) ([]byte, error) {
 
 var le = binary.LittleEndian
 
-// packUUID returns the bytes that the lower-case hex digits of a UUID's text stand for, the first
-// one in the lowest byte; false if they are not that.
+// packUUID returns the 16 bytes of a UUID's text in lower-case hex digits, the first one in the
+// lowest byte; false if the text is not in that form.
 func packUUID(text *[uuidText]byte) (first, last uint64, ok bool) {
 	a, bad := packDigits(le.Uint64(text[0:]))
 	b, bad1 := packDigits(uint64(le.Uint32(text[9:])) | uint64(le.Uint32(text[14:]))<<32)
@@ -158,7 +159,7 @@ func packUUID(text *[uuidText]byte) (first, last uint64, ok bool) {
 }
 
 // packDigits packs eight hex digits, the first of them in the lowest byte, into four bytes; bad is
-// not 0 if one of them is no lower-case hex digit. It computes on all bytes of the word at once.
+// not 0 if one of them is not a lower-case hex digit. It computes on all bytes of the word at once.
 func packDigits(eight uint64) (four uint32, bad uint64) {
 	const ones = 0x0101010101010101
 	n := eight&(0x0f*ones) + eight>>6&ones*9 // 1 to 6 for a to f, and 9 more; at most 24
@@ -169,8 +170,8 @@ func packDigits(eight uint64) (four uint32, bad uint64) {
 	return uint32(n | n>>16), bad
 }
 
-// appendPacked appends the bytes that an even number of lower-case hex digits stand for; false if
-// they are not that.
+// appendPacked appends the bytes of an even number of lower-case hex digits; false if the text is
+// not in that form.
 func appendPacked(dst, digits []byte) ([]byte, bool) {
 	for i := 0; i+1 < len(digits); i += 2 {
 		hi, lo := nibbles[digits[i]], nibbles[digits[i+1]]

@@ -2,7 +2,8 @@ package storage
 
 import "sync/atomic"
 
-// OneEngine lets one engine use a store. A store has one, with methods Acquire and Release that call it, and its Close calls Retire.
+// OneEngine lets only one engine use a store. A store has a OneEngine. Its methods Acquire and
+// Release call those of the OneEngine, and its Close calls Retire.
 type OneEngine struct{ taken atomic.Bool }
 
 // Acquire implements Store.

@@ -13,18 +13,19 @@ import (
 // one batch to one durable commit.
 //
 // Concurrency: Apply is called by one goroutine at a time; so are Drop, TrimJournal, Reclaim and
-// ReclaimState, each. They run concurrently and must not delay Apply for long. Everything else is
-// called from any number of goroutines, also while those run. Close is called when no other call is
-// in progress. After it only Close is called, which then changes nothing, and Acquire.
+// ReclaimState, each. They run concurrently and must not delay Apply for long. All other methods
+// are called from any number of goroutines, also while those run. Close is called when no other
+// call is in progress. After Close, only Acquire and Close are called, and Close then changes
+// nothing.
 //
-// Errors: a store never ends the process. After a failed write or sync it has failed for good: that call,
-// every wait for an earlier batch that is not yet durable, and every later call that writes return
-// an error that wraps the cause. Damaged bytes give an error that wraps ErrDamaged, never a missing
-// or another value. The store documents what is checked when it is opened, and what at each read. A
-// *DamageError is returned where only claims cannot be read: a store that cannot tell which returns
-// another error, after which the engine stops. Claim returns it for a key that may be in the damage,
-// Buckets after it has called fn for all other buckets, Scan where it meets the damage; Apply and Drop
-// never do.
+// Errors: a store never ends the process. After a failed write or sync it has failed permanently:
+// that call, every wait for an earlier batch that is not yet durable, and every later call that
+// writes return an error that wraps the cause. Damaged bytes cause an error that wraps ErrDamaged,
+// never a missing or wrong value. The store documents what it checks when it is opened, and what it
+// checks at each read. It returns a *DamageError if only claims cannot be read and it knows which.
+// Otherwise it returns another error, after which the engine stops. Claim returns it for a key that
+// may be in the damage, Buckets after it has called fn for all other buckets, Scan where it meets
+// the damage; Apply and Drop never do.
 type Store interface {
 	// Acquire is called by an engine before any other method, and Release if the engine could not be
 	// opened. Between the two, and after Close, Acquire returns ErrInUse: batches of two engines
@@ -40,11 +41,11 @@ type Store interface {
 	// there was none. Everything up to it was durable when the store's Open returned.
 	LastSeq() uint64
 
-	// Apply makes the batch visible to every read that begins after it returns, whole, and hands it
-	// on to be made durable. wait blocks until the batch and all batches before it would survive a
-	// power cut, or the store has failed; it is called exactly once for each batch, in the order of
-	// the batches, by one goroutine that need not be the caller of Apply. A crash keeps a prefix of
-	// the batches, each of them whole or not at all, and never less than what a wait has confirmed.
+	// Apply makes the whole batch visible to every read that starts after it returns, and starts to
+	// make it durable. wait blocks until the batch and all batches before it would survive a power
+	// cut, or the store has failed; it is called exactly once for each batch, in the order of the
+	// batches, by one goroutine that need not be the caller of Apply. A crash keeps a prefix of the
+	// batches, each whole or not at all, which contains all batches that a wait has confirmed.
 	// Apply keeps no reference to the batch or its bytes after it has returned.
 	Apply(b *Batch) (wait func() error, err error)
 
@@ -56,18 +57,18 @@ type Store interface {
 	State(key []byte) (value []byte, found bool, err error)
 
 	// ScanState calls fn in key order for each state whose key is in the span, as of one moment
-	// during the call, until fn returns an error, which is then returned. It seeks to the first
-	// key: its cost does not grow with the number of keys outside the span. fn may call the store,
-	// and batches may be applied meanwhile. The slices are valid during the call only.
+	// during the call. If fn returns an error, ScanState stops and returns it. It seeks to the
+	// first key: its cost does not grow with the number of keys outside the span. fn may call the
+	// store, and batches may be applied meanwhile. The slices are valid during the call only.
 	ScanState(span Span, fn func(key, value []byte) error) error
 
 	// Buckets calls fn for each bucket with at least one claim, in key order. It costs about one
 	// seek for each bucket, not a scan of the claims.
 	Buckets(fn func(Bucket) error) error
 
-	// Scan calls fn for each claim whose key is in the span, in key order, as of one moment: that
-	// of the call to started, before which nothing is read and after which batches may be applied
-	// while the scan continues. It stops with ctx. The slices are valid during the call only.
+	// Scan calls fn for each claim whose key is in the span, in key order, as of the moment of its
+	// call to started. It reads nothing before that call. After it, batches may be applied while
+	// the scan continues. It stops with ctx. The slices are valid during the call only.
 	Scan(ctx context.Context, span Span, started func(), fn func(key, record []byte) error) error
 
 	// Journal calls fn with Batch.Journal of each stored batch whose Seq is at least from, in the
@@ -79,10 +80,10 @@ type Store interface {
 	// it.
 	TrimJournal(below uint64) error
 
-	// Drop removes all claims of the given buckets, with a cost that does not grow with their
-	// number where the store can. On return, none of them is visible and the removal is durable. No
-	// batch that touches these buckets is applied after Drop was called. After a crash at any
-	// point, each claim exists or not, and Drop is called again.
+	// Drop removes all claims of the given buckets, if possible at a cost that does not grow with
+	// their number. On return, none of them is visible and the removal is durable. No batch with
+	// claims in these buckets is applied after Drop was called. After a crash during Drop, any of
+	// the claims may exist, and Drop is called again.
 	Drop(buckets []Bucket) error
 
 	// Reclaim frees the disk space of dropped buckets, as far as the store can, without delaying
@@ -95,7 +96,7 @@ type Store interface {
 	ReclaimState(ctx context.Context, span Span) error
 
 	// Usage returns the store's sizes. BucketBytes estimates the bytes on disk of one bucket's
-	// claims, with a large error for small buckets that share their pages or blocks with others.
+	// claims. The error is large for small buckets, which share pages or blocks with others.
 	Usage() (Usage, error)
 	BucketBytes(b Bucket) (uint64, error)
 
@@ -118,7 +119,8 @@ type Store interface {
 	Verify(ctx context.Context, report func(problem string)) error
 
 	// Close waits for background work, flushes, leaves a record that the close was clean and
-	// releases the directory. It is safe on a store that has failed, and then leaves no such record.
+	// releases the directory. It may be called on a store that has failed, and then leaves no such
+	// record.
 	Close() error
 }
 
@@ -148,8 +150,8 @@ type Identity struct {
 	UUID [16]byte
 	// Incarnation is higher in a backup than in the store it was copied from.
 	Incarnation uint64
-	// Seed keys the hashes of claims. It is random, so that ids cannot be chosen to collide, and
-	// constant.
+	// Seed keys the hashes of claims. It never changes, and is random so that ids cannot be chosen
+	// to collide.
 	Seed uint64
 }
 
@@ -164,8 +166,8 @@ func NewIdentity() Identity {
 	return id
 }
 
-// Backup returns the identity of a backup that is made now. Its incarnation is higher, and
-// different for each backup, because copies of one store may diverge.
+// Backup returns the identity of a backup that is made now. Its incarnation is higher. It differs
+// for each backup, because copies of one store may diverge.
 func (id Identity) Backup() Identity {
 	id.Incarnation = max(id.Incarnation+1, uint64(time.Now().UnixNano()))
 	return id
@@ -184,8 +186,8 @@ type Batch struct {
 	// Journal is kept until TrimJournal, also if it is empty. The engine encodes in it which claims
 	// were put and removed; a store does not interpret it.
 	Journal []byte
-	// Control is set for the engine's own notes, with which weeks are dropped among others. A store that
-	// is short of space applies them while it refuses other batches; a store may ignore it.
+	// Control is set for the engine's internal batches, such as those that drop weeks. A store that
+	// is short of space may apply these while it refuses other batches; a store may ignore Control.
 	Control bool
 }
 
@@ -204,8 +206,8 @@ type StateWrite struct {
 
 // Usage has the sizes of a store.
 type Usage struct {
-	// DiskBytes is the size of all files, sidecars and not yet deleted ones included, without files that
-	// only keep space free.
+	// DiskBytes is the size of all files, including sidecars and files that are not deleted yet,
+	// without files that only keep space free.
 	DiskBytes uint64
 	// ReclaimableBytes estimates the part that belongs to dropped buckets and is not free yet.
 	ReclaimableBytes uint64

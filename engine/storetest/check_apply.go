@@ -47,8 +47,8 @@ func appliedBatchIsVisible(e *env) {
 	e.check("all waited for")
 }
 
-// inEveryForm runs the check on batches that were just applied, on durable ones, and on their final
-// form.
+// inEveryForm runs the check on batches that were just applied, on durable batches, and on batches
+// in their final form.
 func (e *env) inEveryForm(check func()) {
 	e.Helper()
 	check()
@@ -159,9 +159,9 @@ var (
 )
 
 func fullKeyCompare(e *env) {
-	// About half of the keys are claimed; each of the others must be absent. Any two ids differ in
-	// one of the five bits of their numbers, so that some bucket has only the one, and another only
-	// the other.
+	// About half of the keys are claimed; the others must be absent. Any two ids differ in one of
+	// the five bits of their numbers, so that one bucket has only the first, and another only the
+	// second.
 	type one struct {
 		b      storage.Bucket
 		id     string
@@ -201,7 +201,8 @@ func claimsAndStateAreApart(e *env) {
 	e.inEveryForm(func() { e.Helper(); e.expectClaim(b, "x", "-"); e.expectState(k, "a state") })
 }
 
-// largestRecord is the maximum size of a claim's record: the engine's MaxDataBytes, and the rest.
+// largestRecord is the maximum size of a claim's record: the engine's MaxDataBytes and the other
+// fields.
 const largestRecord = 256<<10 + 1024
 
 func largeKeysAndValues(e *env) {

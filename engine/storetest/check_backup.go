@@ -84,7 +84,8 @@ func backupOpens(e *env) {
 	e.check("after the backup")
 }
 
-// backupIsApart: whatever files the two share, neither sees the batches of the other.
+// backupIsApart checks that a store and its backup do not see each other's batches, even if they
+// share files.
 func backupIsApart(e *env) {
 	e.neighbours()
 	e.writeSidecar("filter", []byte("original"))
@@ -118,7 +119,8 @@ func backupIsApart(e *env) {
 	e.check("opened again")
 }
 
-// backupDuringApply: each batch writes its number to several keys, so that a torn copy is detected.
+// backupDuringApply makes backups during batches. Each batch writes its number to several keys, so
+// that a torn copy is detected.
 func backupDuringApply(e *env) {
 	b := bucket("a", week)
 	e.claims(noisy(bucket("ballast", week), 1, 1000)...)
@@ -141,7 +143,7 @@ func backupDuringApply(e *env) {
 				backups <- err
 				return
 			}
-			c.to = applied.Load() + 1 // the next may be applied, but not counted
+			c.to = applied.Load() + 1 // the next batch may be applied but not counted yet
 			copies = append(copies, c)
 		}
 		backups <- nil

@@ -13,7 +13,8 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// concurrentReads runs every read during batches: a read sees all that was applied before it began.
+// concurrentReads runs every read during batches. A read sees everything that was applied before it
+// started.
 func concurrentReads(e *env) {
 	const batches = 120
 	b := bucket("a", week)
@@ -126,7 +127,7 @@ func concurrentReads(e *env) {
 			e.told.apply(batch)
 			e.entries[batch.Seq] = n
 			if i == batches/2 {
-				begun.Wait() // each has read before the last batches
+				begun.Wait() // each reader has read before the last batches
 			}
 			time.Sleep(100 * time.Microsecond)
 		}
@@ -142,7 +143,7 @@ func concurrentReads(e *env) {
 }
 
 // readUntil repeats a read until stop is closed, and then once more. It calls begin after each read
-// that began when a batch was applied.
+// that started after a batch was applied.
 func readUntil(stop <-chan struct{}, applied *atomic.Int64, begin func(), f func(low int64) (int64, error)) error {
 	for last := false; ; {
 		low := applied.Load()

@@ -10,8 +10,8 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// neighbours fills buckets around ("a", week) in settled and in fresh form, some with claims of
-// both.
+// neighbours fills the buckets next to ("a", week) with claims in settled and in fresh form, some
+// buckets with both.
 func (e *env) neighbours() (all []storage.Bucket) {
 	e.Helper()
 	for _, scope := range []string{"\x00", "a", "ab", "a\x00", "a\xff", "b", "A"} {
@@ -198,7 +198,7 @@ func applyDuringDrop(e *env) {
 	}()
 	<-begun
 	over := false
-	for i := 0; i < 60 || i < 2000 && !over; i++ { // as long as it drops, within reason
+	for i := 0; i < 60 || i < 2000 && !over; i++ { // while the drop runs, within limits
 		e.put(storage.Batch{
 			Claims:  numbered(bucket(fmt.Sprint("scope ", i%3), week+2), 10*i, 10*i+10),
 			State:   []storage.StateWrite{set("last", fmt.Sprint(i))},

@@ -66,7 +66,7 @@ func lastSeqIsWhatOpenFound(e *env) {
 	}
 }
 
-// waitInOrder waits in another goroutine than that of Apply, while batches continue.
+// waitInOrder waits in another goroutine than Apply, while further batches are applied.
 func waitInOrder(e *env) {
 	const batches = 100
 	waits := make(chan func() error, batches)
@@ -150,7 +150,8 @@ func crashKeepsAPrefix(e *env) {
 	}
 }
 
-// whatOpenFoundIsDurable: the state that Open has found after a crash must survive the next one.
+// whatOpenFoundIsDurable checks that the state that Open finds after a crash survives the next
+// crash.
 func whatOpenFoundIsDurable(e *env) {
 	e.needCrash()
 	b := bucket("a", week)
@@ -188,7 +189,7 @@ func lostNumbersAreUsedAgain(e *env) {
 	}
 }
 
-// crashAtAnyMoment makes clones while batches are applied and waited for.
+// crashAtAnyMoment makes crash clones while batches are applied and waited for.
 func crashAtAnyMoment(e *env) {
 	e.needAtomicClone()
 	const batches = 80

@@ -74,7 +74,8 @@ func trimForgets(e *env) {
 		}
 		e.check(fmt.Sprintf("after TrimJournal(%d)", below))
 	}
-	// It need not be durable on return; it is with the next batch and a clean close.
+	// TrimJournal need not be durable on return. It becomes durable with the next batch and a clean
+	// close.
 	e.journalEntries(2)
 	e.reopen()
 	if got := e.firstEntry(); got != 15 {

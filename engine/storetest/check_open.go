@@ -59,7 +59,7 @@ func secondCloseIsHarmless(e *env) {
 	e.inEveryForm(func() {})
 }
 
-// closeLeavesNoGoroutine ignores the goroutines that the first store starts for all.
+// closeLeavesNoGoroutine ignores the goroutines that the first store starts for all stores.
 func closeLeavesNoGoroutine(e *env) {
 	e.neighbours()
 	e.shut()
@@ -134,7 +134,8 @@ func (e *env) failing() (cause error) {
 	return e.h.FailWrites(e.test, e.s)
 }
 
-// failedWriteConfirmsNothing: the result of a wait after the failure must be true after a crash.
+// failedWriteConfirmsNothing checks that a wait after the failure confirms only what is there after
+// a crash.
 func failedWriteConfirmsNothing(e *env) {
 	cause := e.failing()
 	for i := range 4 {
@@ -204,7 +205,7 @@ func poisonedStoreRefuses(e *env) {
 	var err error
 	seq := e.told.view.lastSeq
 	waits := e.waits
-	for range 2 { // one of them gets the failure if no call did before
+	for range 2 { // one of them returns the failure if no earlier call did
 		seq++
 		var wait func() error
 		if wait, err = e.s.Apply(&storage.Batch{Seq: seq, State: []storage.StateWrite{set("x", "y")}}); err != nil {

@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// randomRun compares the store with maps over random sequences of all calls. On a slow disk it runs
-// out of time and makes fewer, but not while a failure is being reproduced.
+// randomRun compares the store with maps over random sequences of all calls. On a slow disk the
+// time ends earlier and there are fewer calls, except while a failure is being reproduced.
 func randomRun(e *env) {
 	end := time.Now().Add(e.h.budget)
 	failed := false

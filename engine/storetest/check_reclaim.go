@@ -9,7 +9,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// someStates puts states under a prefix and removes every other one.
+// someStates puts states under a prefix and removes every second one.
 func someStates(e *env, prefix string, n int) {
 	for i := range n {
 		e.state(set(fmt.Sprint(prefix, i), strings.Repeat("v", 100)))

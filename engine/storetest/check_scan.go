@@ -29,7 +29,7 @@ func bucketsInKeyOrder(e *env) {
 		}
 	}
 	e.inEveryForm(expect())
-	// In key order: 0x00 in a scope sorts after its end, and before all other bytes.
+	// In key order: 0x00 in a scope sorts after the end of the scope and before all other bytes.
 	want := []storage.Bucket{
 		bucket("\x00", week), bucket("a", weekbucket.Min), bucket("a", week), bucket("a", week+1), bucket("a", weekbucket.Max),
 		bucket("a\x00", week), bucket("ab", week), bucket("b", week-1), bucket("\xff", week),
@@ -73,7 +73,7 @@ func bucketsCostsNoScan(e *env) {
 			}
 			return time.Since(begin)
 		}
-		// Only the fastest of all calls counts, and there are more if every one was delayed.
+		// Only the fastest call counts, and there are more calls if all were delayed.
 		scan, buckets := time.Hour, time.Hour
 		for round := 0; round < 7 || round < 200 && buckets > scan/4; round++ {
 			scan = min(scan, took(func() error {
@@ -139,8 +139,8 @@ func scanInKeyOrder(e *env) {
 	}
 }
 
-// scanSeesOneMoment changes all data while a scan is at its first claim: with enough bytes that a
-// file must grow.
+// scanSeesOneMoment changes all data while a scan is at its first claim, with enough bytes to make
+// a file grow.
 func scanSeesOneMoment(e *env) {
 	old, fresh := bucket("a", week), bucket("a", week+1)
 	e.claims(numbered(old, 0, 300)...)
@@ -175,8 +175,7 @@ func scanSeesOneMoment(e *env) {
 	}
 }
 
-// rewrite removes, replaces and adds claims all over the two buckets, in batches that are waited
-// for.
+// rewrite removes, replaces and adds claims throughout the two buckets, and waits for each batch.
 func (e *env) rewrite(buckets ...storage.Bucket) error {
 	for _, b := range buckets {
 		for i := 0; i < 300; i += 30 {

@@ -101,7 +101,7 @@ func sidecarHalfWritten(e *env) {
 	}
 }
 
-// onOther opens the store in another directory for f.
+// onOther calls f with a store in another directory.
 func (e *subject) onOther(dir string, f func(s storage.Store)) {
 	e.Helper()
 	s, err := e.h.Open(e.test, dir)

@@ -4,7 +4,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// usageFollows writes bytes that do not compress, so that files cannot be smaller than them.
+// usageFollows writes incompressible bytes, so that files cannot be smaller than the data.
 // DiskBytes may fall meanwhile, because the store removes unneeded files at any time.
 func usageFollows(e *env) {
 	const size = 500_000

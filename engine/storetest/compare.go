@@ -9,12 +9,12 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// given is the data that was passed to a store.
+// given is the data that a store was given.
 type given struct {
 	told    history
 	entries map[uint64][]byte // of the journal
 	trimmed uint64            // the argument of TrimJournal
-	hidden  uint64            // and the one since the store was opened
+	hidden  uint64            // its argument since the store was opened
 	gone    map[storage.Bucket]bool
 }
 
@@ -148,8 +148,8 @@ func (d *differences) maps(what string, got, want map[string][]byte) {
 	}
 }
 
-// points checks that single reads agree with the scans: on some 50 keys of each kind, on keys that
-// are longer or shorter by a byte, and on the claims' keys among the states.
+// points checks that single reads agree with the scans, for some 50 keys of each kind, for keys
+// that are longer or shorter by a byte, and for the keys of claims as keys of states.
 func (d *differences) points(s storage.Store, all *contents) {
 	claims, state := sortedKeys(all.claims, ""), sortedKeys(all.state, "")
 	for i := 0; i < len(claims); i += 1 + len(claims)/50 {

@@ -98,8 +98,8 @@ func (c *contents) size() (n uint64) {
 	return n
 }
 
-// A history has the batches that were passed to a store: those that are durable, and in order those
-// that are not yet.
+// A history has the batches that a store was given: the durable ones, and the pending ones in
+// order.
 type history struct {
 	view    *contents // everything applied
 	durable *contents
@@ -122,7 +122,7 @@ func (h *history) confirm(seq uint64) {
 	}
 }
 
-// drop is durable at once, also against batches that are not.
+// drop removes buckets from the durable contents and from all pending batches.
 func (h *history) drop(buckets []storage.Bucket) (size uint64) {
 	h.durable.drop(buckets)
 	for _, b := range h.pending {

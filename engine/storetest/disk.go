@@ -10,7 +10,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A Disk has the directories of Mem stores: it remains when a Mem is closed or loses power.
+// A Disk has the directories of Mem stores. It remains when a Mem is closed or loses power.
 type Disk struct {
 	mu   sync.Mutex // guards the images and every Mem of this disk; no callback runs under it
 	dirs map[string]*image

@@ -69,7 +69,7 @@ func (e *env) crash(unsyncedPercent int) {
 	e.adopt()
 }
 
-// adopt records which batches the opened store has found.
+// adopt records which batches the opened store contains.
 func (e *env) adopt() {
 	e.Helper()
 	found := e.s.LastSeq()

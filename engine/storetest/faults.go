@@ -48,7 +48,7 @@ type faults struct {
 	busy    map[string]bool // calls in progress, of those that must run one at a time
 	failed  error           // why the store is poisoned
 	closed  bool
-	changed *sync.Cond // failed, or what syncs waits for
+	changed *sync.Cond // signalled when failed or what syncs waits for changes
 }
 
 // Calls returns how often op was called since the store was opened.
@@ -58,18 +58,19 @@ func (m *faults) Calls(op Op) int {
 	return m.calls[op]
 }
 
-// Before sets a hook for the begin of each later call of op, under no lock: hook gets the number of
-// the call, from 1, and may block. If it returns an error, that call fails with it; a failed Apply,
-// wait, TrimJournal, Drop, Reclaim, ReclaimState or WriteSidecar poisons the store, but for a
-// WriteSidecar that fails with syscall.ENOSPC. A nil hook removes the one before.
+// Before sets a hook that is called at the start of each later call of op, without a lock. hook
+// gets the number of the call, from 1, and may block. If it returns an error, that call fails with
+// it; a failed Apply, wait, TrimJournal, Drop, Reclaim, ReclaimState or WriteSidecar poisons the
+// store, except for a WriteSidecar that fails with syscall.ENOSPC. A nil hook removes the previous
+// one.
 func (m *faults) Before(op Op, hook func(call int) error) {
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()
 	m.hooks[op] = hook
 }
 
-// FailAt makes the n-th call of op from now on fail with err; 1 is the next one. It replaces what
-// Before has set.
+// FailAt makes the n-th call of op from now on fail with err; 1 is the next one. It replaces the
+// hook of Before.
 func (m *faults) FailAt(op Op, n int, err error) {
 	at := m.Calls(op) + n
 	m.Before(op, func(call int) error {

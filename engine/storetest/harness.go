@@ -23,10 +23,10 @@ type Harness struct {
 	Open func(t testing.TB, dir string) (storage.Store, error)
 
 	// CrashClone copies the state that a power failure at this moment would leave of s, which is
-	// open in dir, to a directory of its own, and returns that. About the given percentage of the
-	// unsynced bytes survives; a store that syncs all it writes may ignore it. s continues. No call
-	// of s is in progress, except that the suite also calls it from a WriteSidecar's write
-	// function.
+	// open in dir, to a new directory, and returns the name of that directory. About the given
+	// percentage of the unsynced bytes survives; a store that syncs all it writes may ignore it. s
+	// continues. No call of s is in progress, except that the suite also calls it from a
+	// WriteSidecar's write function.
 	CrashClone func(t testing.TB, s storage.Store, dir string, unsyncedPercent int) string
 
 	// AtomicClone says that CrashClone copies all files at one moment, so that one goroutine may
@@ -34,8 +34,8 @@ type Harness struct {
 	// not atomic.
 	AtomicClone bool
 
-	// Flush brings all data that s has in memory, or in a log, into its final form. If it is nil,
-	// the suite closes and opens the store instead.
+	// Flush brings all data that s has in memory or in a log into its final form. If it is nil, the
+	// suite closes and opens the store instead.
 	Flush func(t testing.TB, s storage.Store)
 
 	// FailWrites makes every write and sync of a file of s fail from now on. It returns the cause,

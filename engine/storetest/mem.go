@@ -9,8 +9,8 @@ import (
 )
 
 // Mem is a [storage.Store] in memory, simple enough to be obviously correct. A batch is visible
-// when Apply has returned and durable when its wait has; nothing is made durable earlier, except by
-// Close. [Mem.HoldSyncs], [Mem.Before], [Mem.FailAt] and [Mem.Crash] are for tests.
+// when Apply has returned and durable when its wait has returned. Only Close makes batches durable
+// earlier. [Mem.HoldSyncs], [Mem.Before], [Mem.FailAt] and [Mem.Crash] are for tests.
 //
 // A Mem panics when its caller breaks the contract: a gap in Batch.Seq, two concurrent Applies,
 // waits out of order or called twice, a batch for a dropped bucket, an invalid sidecar name, a call
@@ -27,7 +27,7 @@ type Mem struct {
 
 var _ storage.Store = (*Mem)(nil)
 
-// NewMem returns an empty store on a disk of its own. A zero identity is replaced by a random one.
+// NewMem returns an empty store on a new disk. A zero identity is replaced by a random one.
 func NewMem(identity storage.Identity) *Mem {
 	m, err := NewDisk().Open("mem", identity)
 	if err != nil {
@@ -36,8 +36,8 @@ func NewMem(identity storage.Identity) *Mem {
 	return m
 }
 
-// Open opens the store in dir. If there is none it is created, with the given identity or, if that
-// is zero, a random one. It fails with storage.ErrLocked while another Mem has dir open.
+// Open opens the store in dir. If there is none, it creates one with the given identity, or with a
+// random identity if that is zero. It fails with storage.ErrLocked while another Mem has dir open.
 func (d *Disk) Open(dir string, identity storage.Identity) (*Mem, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -172,8 +172,8 @@ func (m *Mem) Crash() *Mem {
 	return m.disk.mustOpen(m.dir)
 }
 
-// CrashClone returns the store that a power failure at this moment would leave, on a disk of its
-// own, if the first keepUnsynced of the batches that are not durable survive. m continues.
+// CrashClone returns, on a new disk, the store that a power failure at this moment would leave if
+// the first keepUnsynced of the batches that are not durable survive. m continues.
 func (m *Mem) CrashClone(keepUnsynced int) *Mem {
 	disk := NewDisk()
 	disk.dirs[m.dir] = m.crashImage(keepUnsynced)

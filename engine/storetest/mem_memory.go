@@ -15,8 +15,8 @@ type memory struct {
 	image    *image
 	history  history
 	trimmed  uint64
-	nextSeq  uint64 // that Apply must be called with
-	nextWait uint64 // whose wait must be called
+	nextSeq  uint64 // with which Apply must be called next
+	nextWait uint64 // whose wait must be called next
 	reclaim  map[storage.Bucket]uint64
 	dropped  map[storage.Bucket]bool
 	written  uint64

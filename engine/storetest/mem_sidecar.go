@@ -49,8 +49,8 @@ func (m memSidecars) ReadSidecar(name string, read func(r io.Reader, size int64)
 	return read(bytes.NewReader(content), int64(len(content)))
 }
 
-// ReadSidecar returns the content of a small sidecar, and an error if it has another size than the
-// store says.
+// ReadSidecar returns the content of a small sidecar. It returns an error if the content does not
+// have the size that the store reports.
 func ReadSidecar(s storage.Store, name string) (content []byte, err error) {
 	err = s.ReadSidecar(name, func(r io.Reader, size int64) error {
 		if content, err = io.ReadAll(r); err == nil && int64(len(content)) != size {

@@ -7,8 +7,8 @@ import (
 // syncs makes batches durable, and can hold that back for tests.
 type syncs struct{ *memory }
 
-// HoldSyncs keeps every wait from returning, and its batch from becoming durable, until
-// ReleaseSyncs, StepSync or a failure.
+// HoldSyncs makes every wait block, and keeps its batch from becoming durable, until ReleaseSyncs,
+// StepSync or a failure.
 func (m syncs) HoldSyncs() { m.setHeld(true) }
 
 // ReleaseSyncs ends HoldSyncs.
@@ -21,7 +21,7 @@ func (m syncs) setHeld(held bool) {
 	m.changed.Broadcast()
 }
 
-// StepSync releases one wait that HoldSyncs holds back, or the next one if there is none now.
+// StepSync releases one wait that HoldSyncs holds back, or the next wait if none is held back now.
 func (m syncs) StepSync() {
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()
@@ -29,7 +29,7 @@ func (m syncs) StepSync() {
 	m.changed.Broadcast()
 }
 
-// AwaitHeld blocks until a wait is being held back by HoldSyncs.
+// AwaitHeld blocks until HoldSyncs holds a wait back.
 func (m syncs) AwaitHeld() {
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()

@@ -38,7 +38,8 @@ func (m memWriter) checkBatch(b *storage.Batch) {
 	}
 }
 
-// TrimJournal implements [storage.Store]. It becomes durable with the next batch that does.
+// TrimJournal implements [storage.Store]. It becomes durable with the next batch that becomes
+// durable.
 func (m memWriter) TrimJournal(below uint64) error {
 	defer m.exclusive("TrimJournal")()
 	if err := m.beginWrite(OpTrimJournal); err != nil {

@@ -51,7 +51,7 @@ func (e *subject) needAtomicClone() {
 	}
 }
 
-// within fails the test if f takes too long or returns an error. f runs in a goroutine of its own.
+// within fails the test if f takes too long or returns an error. f runs in a new goroutine.
 func (e *subject) within(d time.Duration, what string, f func() error) {
 	e.Helper()
 	done := make(chan error, 1)

@@ -2,9 +2,9 @@ package storetest
 
 import "testing"
 
-// Run checks that the store which h opens fulfils the contract of [storage.Store]. Each subtest's
-// name is the fact that it checks. The random run takes its seed from -rapid.seed and prints it
-// when it fails; the others have none.
+// Run checks that the store that h opens fulfils the contract of [storage.Store]. The name of each
+// subtest is the fact that it checks. The random run takes its seed from -rapid.seed and prints it
+// when it fails; the other subtests are not random.
 func Run(t *testing.T, h Harness) {
 	h = h.withDefaults()
 	for _, c := range checks {

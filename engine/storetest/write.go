@@ -31,7 +31,7 @@ func set(key, value string) storage.StateWrite {
 
 func unset(key string) storage.StateWrite { return storage.StateWrite{Key: []byte(key)} }
 
-// numbered returns claims with the ids from-to, each with a record of its own.
+// numbered returns claims with the ids from-to, each with a different record.
 func numbered(b storage.Bucket, from, to int) (claims []storage.ClaimWrite) {
 	for i := from; i < to; i++ {
 		claims = append(claims, claim(b, fmt.Sprintf("id-%06d", i), fmt.Sprintf("%v %d", b, i)))

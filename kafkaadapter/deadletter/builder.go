@@ -1,9 +1,9 @@
 // Package deadletter makes the dead letter of a Kafka record that could not be handled, identifies
 // the replay of one, and keeps dead letters in the store until the broker has acknowledged them.
 //
-// A dead letter is the record itself, byte for byte, with more headers (see HeaderPrefix). It is
-// encoded once, as the finished record, in the store's batch that also moves the offset past the
-// record; it is deleted from the store after the broker has acknowledged it. So it is published at
+// A dead letter is the record itself, byte for byte, with more headers (see HeaderPrefix). The
+// batch of the store that moves the offset past the record also contains the complete letter. The
+// letter is deleted from the store after the broker has acknowledged it. So it is published at
 // least once.
 package deadletter
 
@@ -22,17 +22,18 @@ import (
 // Options say where the dead letters of a topic go, and which headers they get. The zero value is
 // the topic's name with "-dlt", and the adapter's own headers.
 type Options struct {
-	// Topic returns the name of the dead-letter topic for a topic. It returns the same name each
-	// time. The dead-letter topic must exist. nil means the topic's name with "-dlt".
+	// Topic returns the name of the dead-letter topic for a topic, always the same name. The
+	// dead-letter topic must exist. nil means the topic's name with "-dlt".
 	Topic func(topic string) string
 	// Headers adds the headers of other tools to the adapter's own.
 	Headers Headers
 	// RetryTopics are topics of the route on which the letters of its other topics are accepted as
 	// replays. nil: a letter is accepted on the topic of its record only.
 	RetryTopics []string
-	// RestoredStore accepts letters that were issued before the store was restored from a backup. Set
-	// it if the restored store replaces the original, and not for a copy beside it. Claims that the
-	// original made after the backup are missing: those events are claimed again.
+	// RestoredStore accepts letters that were issued before the store was restored from a backup.
+	// Set it if the restored store replaces the original, and not if it is used beside the
+	// original. Claims that the original made after the backup are missing: those events are
+	// claimed again.
 	RestoredStore bool
 	// StopTooLarge stops the partition with ErrTooLarge if the broker refuses a letter because of its
 	// size (max.message.bytes of the dead-letter topic, after compression), or if it is larger than a
@@ -72,7 +73,8 @@ type Builder struct {
 	// Secrets authenticate the letters; they never leave the store. A replay of a letter that was
 	// made without a secret reopens no claim.
 	Secrets Secrets
-	// Present returns the secrets that are used instead of Secrets: those that the store has now. nil: Secrets.
+	// Present returns the secrets that the store has now, which are used instead of Secrets. nil:
+	// Secrets.
 	Present func() Secrets
 	// Topics are those of the route: a retry topic accepts their letters.
 	Topics []string
@@ -82,16 +84,16 @@ type Builder struct {
 
 // Letter returns the dead letter of r: a record to publish, without a topic. Its key, value and
 // headers are those of r, with the new headers after them; it shares memory with r. Its timestamp
-// is zero and left to the client: with the original one, retention could remove the letter before
-// it is read.
+// is zero, so that the client sets it: with the original timestamp, retention could remove the
+// letter before it is read.
 //
 // If r is a replay that Replay accepted, from is that replay, and the letter is about the same
 // event at its original position; otherwise from is nil. An event without an id or a time, or with
 // an id that the engine rejects, is left out: the replay of such a letter is judged like any
 // record.
 //
-// In addition to the event id and the names of topic, group and scope, the new headers take up to 4
-// KiB, with the headers of other tools up to 10 KiB.
+// The new headers take up to 4 KiB, or up to 10 KiB with the headers of other tools, in addition to
+// the event id and the names of topic, group and scope.
 func (i *Builder) Letter(r *kgo.Record, from *Replay, f Failure, more Headers) *kgo.Record {
 	return i.letter(r, from, f).record(more)
 }
@@ -99,7 +101,7 @@ func (i *Builder) Letter(r *kgo.Record, from *Replay, f Failure, more Headers) *
 func (i *Builder) letter(r *kgo.Record, from *Replay, f Failure) *letter {
 	event, ok := usable(identify.Restore(f.Event.ID, f.Event.Time, f.Event.IDRule, f.Event.TimeRule))
 	if !ok {
-		event = identify.Identity{} // no claim can be made with it, so there is none to reopen
+		event = identify.Identity{} // no claim can have this id, so there is none to reopen
 	}
 	l := &letter{
 		Stamp: stampOf(r),
@@ -122,7 +124,7 @@ func (i *Builder) letter(r *kgo.Record, from *Replay, f Failure) *letter {
 		if !f.Claimed && from.Sealed.Claimed { // its claim is unchanged
 			l.Sealed.Claimed, l.Sealed.Generation = true, from.Sealed.Generation
 		}
-	case len(r.Value) == 0: // a letter that was not accepted is incomplete here, too
+	case len(r.Value) == 0: // a letter that was not accepted is also incomplete
 		l.Omitted = omittedOf(r)
 	}
 	if len(l.Sealed.Event.ID) > 0 {
@@ -131,14 +133,14 @@ func (i *Builder) letter(r *kgo.Record, from *Replay, f Failure) *letter {
 	return l
 }
 
-// Replay returns the replay that r contains, if it is of a dead letter of this issuer's group, scope
-// and store, sent to the topic of its record or to a retry topic. Otherwise it returns nil, with the
-// reason if r was probably meant as one. own is the identity that identify.Rules.Identify returns for r,
-// zero if that is an error.
+// Replay returns the replay that r contains, if it is the replay of a dead letter of this builder's
+// group, scope and store, and was sent to the topic of the letter's record or to a retry topic.
+// Otherwise it returns nil, with the reason if r was probably meant as a replay. own is the
+// identity that identify.Rules.Identify returns for r, or zero if that is an error.
 //
-// A record whose id differs from that of the letter is not its replay: a program that derived the
-// record from the replay has copied the headers. Bytes that a tool for text has replaced in the id
-// make no difference.
+// A record whose id differs from that of the letter is not its replay: a program has derived the
+// record from the replay and has copied the headers. Bytes of the id that a text tool has replaced
+// are not compared.
 func (i *Builder) Replay(r *kgo.Record, own identify.Identity) (*Replay, Refusal) {
 	if !isLetter(r) || identify.LastHeader(r.Headers, dltEventID) == nil && identify.LastHeader(r.Headers, dltSeal) == nil {
 		return nil, ""
@@ -151,7 +153,7 @@ func (i *Builder) Replay(r *kgo.Record, own identify.Identity) (*Replay, Refusal
 		return nil, RefusedHeaders
 	}
 	switch why := i.refuses(&p, r, own); {
-	case why == RefusedEvent && !p.Sealed.Claimed: // its id was corrected, or it is derived: nothing is reopened
+	case why == RefusedEvent && !p.Sealed.Claimed: // its id was corrected, or it is a derived record: nothing is reopened
 		return nil, ""
 	case why != "":
 		return nil, why
@@ -159,8 +161,8 @@ func (i *Builder) Replay(r *kgo.Record, own identify.Identity) (*Replay, Refusal
 	return &p, ""
 }
 
-// TopicOf returns the topic under which r is identified: its own, or that of the letter if r is a
-// letter of another topic that is accepted on a retry topic. Rules.PerTopic makes a difference of it.
+// TopicOf returns the topic under which r is identified: its own topic, or that of the letter if r
+// is a letter of another topic that is accepted on a retry topic. It matters with Rules.PerTopic.
 func (i *Builder) TopicOf(r *kgo.Record) string {
 	if slices.Contains(i.Options.RetryTopics, r.Topic) {
 		if p, _ := i.Replay(r, identify.Identity{}); p != nil {
@@ -193,8 +195,9 @@ func (i *Builder) refuses(p *Replay, r *kgo.Record, own identify.Identity) Refus
 	return ""
 }
 
-// isTextOf reports whether got is an id, or what is left of it after a tool has kept it as text: bytes
-// that are not UTF-8 are replaced, one by one or a few at once, and a zero byte may end it.
+// isTextOf reports whether got is the id as it is, or the id after a tool has handled it as text:
+// bytes that are not UTF-8 are then replaced, one by one or a few at a time, and a zero byte may
+// end the text.
 func isTextOf(got, id []byte) bool {
 	if bytes.Equal(got, id) {
 		return true

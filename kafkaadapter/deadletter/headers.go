@@ -23,10 +23,10 @@ const (
 	Connect                // and __connect.errors.*, which Kafka Connect writes
 )
 
-// record returns the letter as a record. Headers that an earlier dead letter of the same record has
-// added are replaced: all that begin with HeaderPrefix, and those of Spring or Connect that are
-// written again. Spring's or Connect's headers that another program wrote are replaced too, if the
-// letter has headers of the same names.
+// record returns the letter as a record. It replaces the headers of an earlier dead letter of the
+// same record: all that begin with HeaderPrefix, and those of Spring or Connect that are written
+// again. Headers of Spring or Connect that another program wrote are also replaced, if the letter
+// has headers with the same names.
 func (l *letter) record(more Headers) *kgo.Record {
 	own := l.ownHeaders()
 	switch more {
@@ -73,8 +73,8 @@ func (l *letter) ownHeaders() []kgo.RecordHeader {
 	return append(h, l.Omitted...)
 }
 
-// springHeaders are the names and encodings of DeadLetterPublishingRecoverer: numbers are big
-// endian, an int or a long.
+// springHeaders returns headers with the names and encodings of DeadLetterPublishingRecoverer:
+// numbers are big endian, an int or a long.
 func (l *letter) springHeaders() []kgo.RecordHeader {
 	var h headerList
 	h.text("kafka_dlt-original-topic", l.Sealed.Origin.Topic)
@@ -89,8 +89,8 @@ func (l *letter) springHeaders() []kgo.RecordHeader {
 	return h
 }
 
-// connectHeaders are the names of Connect's DeadLetterQueueReporter; all values are text. A
-// consumer has no connector and no task: the group and the partition are used instead.
+// connectHeaders returns headers with the names of Connect's DeadLetterQueueReporter; all values
+// are text. A consumer has no connector and no task: the group and the partition are used instead.
 func (l *letter) connectHeaders() []kgo.RecordHeader {
 	const prefix = "__connect.errors."
 	var h headerList

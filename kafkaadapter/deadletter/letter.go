@@ -24,7 +24,7 @@ const (
 	TooOld      Reason = "too_old"     // by policy
 	TooNew      Reason = "too_new"     // by policy
 	Mismatch    Reason = "mismatch"    // by policy: its id was claimed with another payload
-	Attempts    Reason = "attempts"    // the record's handler has failed for the last time
+	Attempts    Reason = "attempts"    // the handler has failed for the last time
 )
 
 // Reasons lists all reasons, for labels and counters.
@@ -48,12 +48,12 @@ type letter struct {
 	Seal   []byte // nil or sealLen bytes, see Sealed.seal
 }
 
-// usable returns the identity, and false if the engine rejects its id.
+// usable returns the identity, or false if the engine rejects its id.
 func usable(event identify.Identity, ok bool) (identify.Identity, bool) {
 	return event, ok && len(event.ID) <= limits.IDBytes
 }
 
-// A stamp is a record's timestamp as Kafka has it.
+// A stamp is a record's timestamp in Kafka's form.
 type stamp struct {
 	Millis int64
 	Type   stampType

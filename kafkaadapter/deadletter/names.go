@@ -38,7 +38,7 @@ const (
 	dltSeal          = HeaderPrefix + "seal"                    // hexadecimal digits
 	dltStore         = HeaderPrefix + "store"                   // UUID
 	dltIncarnation   = HeaderPrefix + "incarnation"             //
-	dltOmitted       = HeaderPrefix + "omitted"                 // value, record; only if that was left out
+	dltOmitted       = HeaderPrefix + "omitted"                 // value or record; only if that was left out
 	dltOmittedBytes  = HeaderPrefix + "omitted_bytes"           // bytes
 	dltOmittedFrom   = HeaderPrefix + "omitted_from"            // where the whole record is: topic/partition/offset
 

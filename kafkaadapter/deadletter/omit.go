@@ -33,7 +33,7 @@ const (
 	omittedRecord = "record" // key, value and headers
 )
 
-// shorter lists the forms of a letter, each of which leaves out more than the one before.
+// shorter lists the shortened forms of a letter. Each leaves out more than the previous one.
 var shorter = []func(*kgo.Record) *kgo.Record{withoutValue, withoutRecord}
 
 // Shorten returns a letter of at most most bytes, by Size: without its value, or, if its key or its
@@ -62,7 +62,7 @@ func withoutRecord(letter *kgo.Record) *kgo.Record {
 }
 
 // omitting adds the headers that say what short lacks compared with letter. Parts of letter may
-// have been left out before.
+// have been left out already.
 func omitting(what string, letter, short *kgo.Record) *kgo.Record {
 	n := Size(letter) - Size(short)
 	if before, err := strconv.Atoi(string(identify.LastHeader(letter.Headers, dltOmittedBytes))); err == nil {
@@ -81,8 +81,9 @@ func isOmitted(h kgo.RecordHeader) bool {
 	return h.Key == dltOmitted || h.Key == dltOmittedBytes || h.Key == dltOmittedFrom
 }
 
-// omittedFrom returns the position of the whole record of a letter. A letter about a letter that was not
-// accepted as a replay has another original position, at which the record is incomplete, too.
+// omittedFrom returns the position of the whole record of a letter. A letter about a letter that
+// was not accepted as a replay has another original position, at which the record is incomplete as
+// well.
 func omittedFrom(letter *kgo.Record) string {
 	value := func(name string) []byte { return identify.LastHeader(letter.Headers, name) }
 	if before := value(dltOmittedFrom); before != nil {
@@ -99,7 +100,7 @@ func omittedOf(r *kgo.Record) []kgo.RecordHeader {
 	return slices.DeleteFunc(slices.Clone(r.Headers), func(h kgo.RecordHeader) bool { return !isOmitted(h) })
 }
 
-const maxValue = 512 // bytes of a header in the text of an error; a position has less
+const maxValue = 512 // maximum number of bytes of a header in the text of an error; a position is shorter
 
 // Incomplete returns an error that wraps ErrIncomplete and names the original position if something
 // was left out of a dead letter, or of a record that has the headers of one.

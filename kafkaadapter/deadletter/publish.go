@@ -97,9 +97,9 @@ func (p *Publisher) chunk(ctx context.Context, pending *Pending, omit bool, acke
 	}
 	switch {
 	case first != nil:
-		p.limit = 0 // at the next try the topic may be another one or have another limit
+		p.limit = 0 // before the next attempt the topic or its limit may have changed
 	case refused:
-		p.limit /= 2 // they follow in smaller chunks, down to one letter each
+		p.limit /= 2 // the next chunks are smaller, down to one letter each
 	}
 	n := len(left) + len(rest)
 	left = append(left, rest...)
@@ -120,7 +120,7 @@ func (p *Publisher) shortened(ctx context.Context, letter *kgo.Record) (*kgo.Rec
 	return letter, fmt.Errorf("%w: it is without value, key and headers already", ErrTooLarge)
 }
 
-// produce produces letters, all at once, and returns the broker's answers.
+// produce produces the letters together, and returns the broker's answers.
 func (p *Publisher) produce(ctx context.Context, letters []*kgo.Record) []error {
 	// The timeout is a cancellation and not a deadline: while the client has no producer id, it
 	// fails records for context.Canceled, but for context.DeadlineExceeded it retries without a

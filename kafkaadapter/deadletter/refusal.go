@@ -9,7 +9,7 @@ type Refusal string
 const (
 	RefusedHeaders Refusal = "headers" // a header is missing or cannot be read
 	RefusedSeal    Refusal = "seal"    // a header was changed or forged, or the secret was replaced twice
-	RefusedStore   Refusal = "store"   // another store, or an earlier one of which this is a restored copy, issued it
+	RefusedStore   Refusal = "store"   // another store, or the store of which this is a restored copy, issued the letter
 	RefusedTopic   Refusal = "topic"   // the record is neither on the letter's topic nor on a retry topic
 	RefusedEvent   Refusal = "event"   // the record has the id of another event
 )

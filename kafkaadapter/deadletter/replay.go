@@ -15,31 +15,30 @@ import (
 
 // A Replay is a dead letter that was sent back to be handled: its event and the generation of its
 // claim, if it is Claimed. An event that was never claimed, such as one that was too old, has no
-// claim to reopen: the record is identified anew, so that its producer's time can be corrected. Only
-// if it was identified by its position, and has no id of its own now, it keeps its original id. Where
-// only their own timestamps date them, all replays of such a letter are one event.
+// claim to reopen. Its record is identified anew, so that its producer's time can be corrected. It
+// keeps its original id only if it was identified by its position and still has no id. If such a
+// letter has no time except the timestamps of its replays, all its replays are one event.
 //
-// It is read from headers, and anyone who may write to the topic can forge headers; stream
-// processors also copy them to records of their own. So the adapter judges a record under a
-// replay's event only if Issuer.Replay accepts it, which needs a seal by the store's secret. Any
-// other record is judged by its own id and time, as if the headers were absent.
+// It is read from headers. Anyone who may write to the topic can forge headers, and stream
+// processors copy them to derived records. So the adapter judges a record as the event of a replay
+// only if Builder.Replay accepts it, which needs a seal made with the store's secret. Any other
+// record is judged by its own id and time, as if the headers were absent.
 //
 // Forged headers have no effect:
 //   - no claim is reopened, because the seal cannot be made without the secret;
 //   - no event is skipped, because no other event's id or position can be put under the seal;
 //   - the record that carries them is not skipped because of them either.
 //
-// Anyone who can read dead letters can copy a set of headers with its seal. A record on the letter's
-// own topic, or on a retry topic, without an id of its own or with the same id, then becomes the
-// replay, whatever else it contains: it is handled for the dead-lettered event, once, and the true
-// replay becomes a duplicate. The engine
-// reopens a claim only if it is dead-lettered in that generation, and reopening ends the
-// generation. This is also how a letter is replayed, so the right to read the dead letters and to
-// write to the topic is the right to replay.
+// Anyone who can read dead letters can copy a set of headers with its seal. A record with these
+// headers on the letter's topic or on a retry topic, without an id or with the same id, then
+// becomes the replay, whatever else it contains. It is handled once, as the dead-lettered event,
+// and the true replay becomes a duplicate. The engine reopens a claim only if it is dead-lettered
+// in that generation, and reopening ends the generation. This is also how a letter is replayed, so
+// the right to read the dead letters and to write to the topic is the right to replay.
 //
 // A letter of another group or of another store, of which this one may be a restored copy, is not
-// accepted. Its replay is judged by its own id too: an event with an id is found under that id, and
-// an event that was identified by its position is a new record.
+// accepted. Its replay is also judged by its own id: an event with an id is found under that id,
+// and an event that was identified by its position is a new record.
 type Replay struct {
 	Sealed Sealed
 	stamp  stamp
@@ -76,7 +75,7 @@ func replayOf(r *kgo.Record) (Replay, bool) {
 		p.Sealed.Generation = h.unsigned(dltGeneration)
 	}
 	p.omitted = omittedOf(r)
-	// any other form matches no seal
+	// a value in any other form matches no seal
 	p.seal, _ = hex.DecodeString(string(identify.LastHeader(r.Headers, dltSeal)))
 	if h.bad || p.Sealed.Origin.Partition < 0 || p.Sealed.Origin.Offset < 0 {
 		return Replay{}, false
@@ -91,7 +90,7 @@ func issuerOf(r *kgo.Record) (group, scope string) {
 	return h.escaped(dltGroup), h.escaped(dltScope)
 }
 
-// A headerReader reads the values of required headers, and remembers whether one is absent or
+// A headerReader reads the values of required headers, and records whether one is absent or
 // malformed.
 type headerReader struct {
 	headers []kgo.RecordHeader

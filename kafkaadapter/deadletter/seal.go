@@ -26,7 +26,7 @@ const sealLen = 16
 
 // seal authenticates s with a secret that never leaves the store: HMAC-SHA256 (RFC 2104), the first
 // sealLen bytes. It does not cover the record's key, value and other headers, so that an operator
-// may correct a payload before replaying it.
+// can correct a payload before the replay.
 func (s *Sealed) seal(secret []byte) []byte {
 	mac := hmac.New(sha256.New, secret)
 	mac.Write(appendSealed([]byte("hapax dead letter 2\x00"), s))

@@ -10,9 +10,9 @@ import (
 const MinSecretBytes = 32
 
 // Secrets authenticate dead letters. New letters are sealed with the current secret. A replay is
-// accepted by the current one and by the one before it, so that the secret can be replaced while
-// letters wait for their replay. The zero value seals nothing and accepts nothing. Secrets are
-// immutable.
+// accepted with a seal of the current or the previous secret, so that the secret can be replaced
+// while letters wait for their replay. The zero value seals nothing and accepts nothing. Secrets
+// are immutable.
 type Secrets struct {
 	current, previous []byte
 }

@@ -11,7 +11,7 @@ import (
 
 // The Kafka binding of CloudEvents 1.0: attributes are headers ce_* in binary mode; in structured
 // mode the content type begins with that of CloudEvents, in any case of letters, and the payload is
-// the whole event. Producers also spell the name of that header in other ways, or leave it out.
+// the whole event. Producers also spell the name of that header differently, or omit it.
 const (
 	contentType     = "content-type"
 	cloudEventsType = "application/cloudevents"
@@ -19,7 +19,7 @@ const (
 )
 
 // cloudEvent returns the identity of a CloudEvents event, and the time in its payload. It returns
-// rule 0 if the record is no such event, or lacks a source or an id.
+// rule 0 if the record is not such an event, or lacks a source or an id.
 func cloudEvent(r *kgo.Record, f *finding) (err error) {
 	if kind := contentTypeOf(r.Headers); len(kind) >= len(cloudEventsType) {
 		if bytes.EqualFold(kind[:len(cloudEventsType)], []byte(cloudEventsType)) {
@@ -115,7 +115,7 @@ func attribute(attributes map[string]json.RawMessage, name string) ([]byte, erro
 	case err != nil || s == "":
 		return nil, fmt.Errorf("%w: CloudEvents in JSON: %q is not a string with something in it", ErrBadPayload, name)
 	case strings.ContainsRune(s, '\uFFFD'):
-		// That character replaces everything that is not UTF-8: two ids that differ only there
+		// That character replaces everything that is not UTF-8, so two ids that differ only there
 		// would be equal.
 		return nil, fmt.Errorf("%w: CloudEvents in JSON: %q has the replacement character or is not UTF-8", ErrBadPayload, name)
 	}

@@ -6,17 +6,17 @@ import (
 	"github.com/hapax-dev/hapax/correlation"
 )
 
-// EnsureID gives a record that is to be produced an id of its own: it appends correlation.Header
-// with a new UUIDv7 to the headers, unless the zero Rules find an id there already, such as
-// message_id or the id of a CloudEvents event. That id is never overwritten. The producer calls it
-// once for each logical send, before the first attempt, and produces the same record, or a copy
-// with the same headers, on each retry; calls on a retry change nothing. It changes r.Headers and
-// is not safe for concurrent use on one record.
+// EnsureID makes sure that a record has an id before it is produced. It appends correlation.Header
+// with a new UUIDv7 to the headers, unless the zero Rules already find an id there, such as
+// message_id or the id of a CloudEvents event. An existing id is never overwritten. The producer
+// calls it once for each logical send, before the first attempt, and produces the same record, or a
+// copy with the same headers, on each retry; calls on a retry change nothing. It changes r.Headers
+// and is not safe for concurrent use on one record.
 //
-// A record that is derived from another one and has its headers would keep the other's id, and be a
-// duplicate of it: remove the headers of DefaultIDHeaders from it first.
+// A record that is derived from another one and has its headers would keep the id of the other, and
+// be a duplicate of it. Remove the headers of DefaultIDHeaders from it first.
 //
-// The UUIDv7 also gives the record the time of the send if it has no time header, the same on all
+// If the record has no time header, the UUIDv7 also gives it the time of the send, the same on all
 // attempts.
 func EnsureID(r *kgo.Record) {
 	var f finding

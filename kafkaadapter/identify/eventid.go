@@ -12,8 +12,8 @@ import "encoding/binary"
 //	00 03 | topic id 16 | partition u32 | offset u64           a position; big endian, so that offsets sort
 //	00 04 | len(topic) uvarint | topic | one of the first three    with Rules.PerTopic
 //
-// So two of them are equal only if all their parts are: each part has a known end. Stores contain
-// them forever; any change gets a new number.
+// Each part has a known end, so two ids are equal only if all their parts are. Stores contain them
+// forever; any change gets a new number.
 const (
 	idMark       = 0x00
 	idPlain      = 0x01
@@ -24,8 +24,8 @@ const (
 	positionIDLen = 2 + 16 + 4 + 8
 )
 
-// eventID returns the id of an event that has its own id. An id that needs no encoding is not
-// copied.
+// eventID returns the encoded id of an event that has an id. It does not copy an id that needs no
+// encoding.
 func (o *Rules) eventID(topic string, f *finding) []byte {
 	if !o.PerTopic && f.source == nil && f.id[0] != idMark {
 		return f.id

@@ -26,7 +26,7 @@ func parseTime(b []byte) (time.Time, bool) {
 			return time.Time{}, false
 		}
 		at = sinceEpoch(n)
-	} else if len(b) == 8 && b[0] == 0 { // a high byte below year 10000; no digit
+	} else if len(b) == 8 && b[0] == 0 { // the highest byte is 0 below the year 10000, and 0 is no digit
 		at = sinceEpoch(int64(binary.BigEndian.Uint64(b)))
 	} else if at.UnmarshalText(b) != nil {
 		return time.Time{}, false
@@ -63,8 +63,8 @@ const (
 	afterIDTime = 4_102_444_800_000 // 2100-01-01
 )
 
-// If the time of an id is far from that of its record, the id only looks like a UUIDv7 or a ULID,
-// such as a hash in the form of a UUID. Its time would put the event into a week that is rejected.
+// An id whose time is far from that of its record only looks like a UUIDv7 or a ULID: it may be a
+// hash in the form of a UUID. Its time would put the event into a week that is rejected.
 const (
 	idBeforeStamp = 366 * 24 * time.Hour
 	idAfterStamp  = 48 * time.Hour

@@ -2,8 +2,8 @@
 // CloudEvents envelope, by a function of the application, or in the record's position and
 // timestamp.
 //
-// All of it is safe for concurrent use and does no I/O, apart from what the application's function
-// does.
+// All functions are safe for concurrent use and do no I/O, except for what the application's
+// function does.
 package identify
 
 import (
@@ -35,9 +35,10 @@ var (
 	ErrBadPayload = errors.New("hapax: no event id can be read from the record's payload")
 
 	// ErrNoTopicID means that the record has no id, so that its position is needed, and that the id
-	// of the topic is unknown. Without it, a topic that is deleted and created again would repeat
-	// its positions, and its records would be duplicates. Brokers send topic ids since Kafka 3.1.
-	// The error is not about the record: with the topic's id, the record can be judged.
+	// of the topic is unknown. Without the topic's id, positions would repeat after a topic is
+	// deleted and created again, and its records would be duplicates. Brokers send topic ids since
+	// Kafka 3.1. The error does not concern the record, which can be judged once the topic's id is
+	// known.
 	ErrNoTopicID = errors.New("hapax: the position cannot replace an event id, because the broker does not send the topic's id (Kafka 3.1 does): set Rules.NoPosition or have producers set ids")
 )
 
@@ -48,17 +49,17 @@ type Identity struct {
 
 	IDRule   IDRule
 	TimeRule TimeRule
-	// ApproximateTime means that the time is the record's own timestamp, or that of a message of an
-	// outbox in which an event with another id was sent. A producer that sends the event again may
-	// give it another one, so the engine must look at adjacent weeks too. It is false for a position,
-	// because that identifies one record with one timestamp.
+	// ApproximateTime means that the time is the record's timestamp, or the time of an outbox
+	// message that carries an event with another id. A producer that sends the event again may give
+	// it another time, so the engine must also look at adjacent weeks. It is false for a position,
+	// because a position identifies one record with one timestamp.
 	ApproximateTime bool
 	// BadTimes counts the times that were present and could not be parsed.
 	BadTimes int
 }
 
-// Restore returns the identity with the given parts, as they were stored or put into headers. It
-// returns false if no identity can have them. BadTimes is not kept.
+// Restore returns the identity with the given parts, which were stored or put into headers. It
+// returns false if no identity can have them. BadTimes is 0.
 func Restore(id []byte, at time.Time, idRule IDRule, timeRule TimeRule) (Identity, bool) {
 	ok := len(id) > 0 && inYears(at) && idRule >= IDHeader && idRule <= IDPosition && timeRule >= TimePayload && timeRule <= TimeRecord
 	return Identity{
@@ -149,8 +150,8 @@ func (o *Rules) findHeader(r *kgo.Record, f *finding) error {
 	return nil
 }
 
-// payload calls the application's function. A panic is returned as an error, because the same
-// record would otherwise end the process again after each restart.
+// payload calls the application's function. It returns a panic as an error, because otherwise the
+// same record would end the process again after each restart.
 func (o *Rules) payload(r *kgo.Record) (id []byte, at time.Time, err error) {
 	defer func() {
 		if v := recover(); v != nil {

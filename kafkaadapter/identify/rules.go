@@ -92,9 +92,9 @@ type Rules struct {
 	// read. If it returns no id and no error, the id comes from the headers or the position. If it
 	// returns a zero time, the other rules give the time. An error or a panic is ErrBadPayload, and
 	// the record is undecodable, unless the error is marked by kafkaadapter.Transient: then the
-	// record is identified again after a backoff. Payload must return the same for the same record,
-	// must not change the record, and may be called from several goroutines, and for some records
-	// ahead of the one that is handled. The id is copied. nil = headers and position only.
+	// record is identified again after a backoff. Payload must return the same for the same record
+	// and must not change the record. It may be called from several goroutines, and earlier than
+	// for the record that is being handled. The id is copied. nil = headers and position only.
 	Payload func(r *kgo.Record) (id []byte, at time.Time, err error)
 
 	// NoPosition makes a record that has no id ErrNoID. Otherwise its position (topic id,

@@ -51,7 +51,7 @@ var (
 	Bolt = Kind{'b', "bolt", 5}
 )
 
-// known returns the kind with a letter. For an unknown letter every format is accepted, because the
+// known returns the kind with a letter. For an unknown letter it accepts every format, because the
 // store is of another kind.
 func known(letter byte, asked Kind) Kind {
 	for _, k := range [...]Kind{asked, Pebble, Bolt} {

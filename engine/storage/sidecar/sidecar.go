@@ -1,6 +1,6 @@
 // Package sidecar keeps the small files next to a store's data: its identity, the record of a clean
-// close, snapshots. It replaces a file so that a crash leaves the old or the new one, and writes a
-// store's identity; both stores use it.
+// close, snapshots. It replaces a file so that a crash leaves either the old or the new one. Both
+// stores use it.
 package sidecar
 
 import (
@@ -26,15 +26,15 @@ type FS interface {
 	SyncDir(path string) error
 }
 
-// A File is written once, synced and closed.
+// A File is written once, then synced and closed.
 type File interface {
 	io.Writer
 	Sync() error
 	Close() error
 }
 
-// tmpSuffix ends the name of a file that is being written. A crash may leave one; the next Write
-// replaces it.
+// tmpSuffix ends the name of a file that is being written. A crash may leave such a file; the next
+// Write replaces it.
 const tmpSuffix = ".tmp"
 
 // Write replaces dir/name by the output of write: durably on return, and atomically. After an error
@@ -56,7 +56,7 @@ func Write(fsys FS, dir, name string, write func(io.Writer) error) (err error) {
 	return fsys.SyncDir(dir)
 }
 
-// Read calls read with the content of a file, which is not held in memory, and its size.
+// Read calls read with the content and the size of a file. It does not hold the content in memory.
 func Read(fsys FS, path string, read func(r io.Reader, size int64) error) error {
 	f, size, err := fsys.Open(path)
 	if err != nil {
@@ -93,8 +93,8 @@ func Unseal(b []byte) ([]byte, error) {
 // OS is the machine's file system.
 type OS struct{}
 
-// Create makes a file that only its owner may read. A file, or a link, that has the name is removed
-// before.
+// Create makes a file that only its owner may read. An existing file or link with that name is
+// removed first.
 func (OS) Create(path string) (File, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)

@@ -1,4 +1,4 @@
 package sidecar
 
-// SyncDir does nothing: Windows gives no way to sync a directory, NTFS journals its entries.
+// SyncDir does nothing. Windows cannot sync a directory, and NTFS journals its entries.
 func (OS) SyncDir(string) error { return nil }

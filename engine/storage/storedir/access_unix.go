@@ -12,8 +12,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// access rejects a directory in which another user than root may replace files, and returns
-// warnings about one that is open more than necessary.
+// access rejects a directory in which a user other than root may replace files. It returns warnings
+// about a directory with wider permissions than necessary.
 func access(path string, info fs.FileInfo) (warnings []string, err error) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

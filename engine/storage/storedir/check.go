@@ -8,8 +8,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// Track makes Check look for the file under its name, until the file is removed by Remove. Rename
-// moves the tracking.
+// Track makes Check verify that the name still refers to the file, until Remove removes the file.
+// Rename also renames the tracked file.
 func (d *Dir) Track(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -28,8 +28,9 @@ func (d *Dir) Untrack(name string) {
 	delete(d.names, name)
 }
 
-// Check returns storage.ErrMoved if the directory, or a tracked file, is no longer the one under its
-// name; from then on always. OpenFile, Create, Rename and Remove check before they change anything.
+// Check returns storage.ErrMoved if the name of the directory or of a tracked file no longer refers
+// to it, and at each later call too. OpenFile, Create, Rename and Remove check before they change
+// anything.
 func (d *Dir) Check() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -75,7 +76,7 @@ func displaced(what string, err error) error {
 	return fmt.Errorf("%w: there is another %s", storage.ErrMoved, what)
 }
 
-// Watch checks once a second until d is closed, and calls moved when a check fails, once. moved must
+// Watch checks once a second until d is closed, and calls moved once when a check fails. moved must
 // not call Close.
 func (d *Dir) Watch(moved func(error)) {
 	d.watch.begin(func() bool {

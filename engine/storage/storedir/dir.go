@@ -27,15 +27,15 @@ type Dir struct {
 	names   map[string]fs.FileInfo
 	own     fs.FileInfo
 	checked time.Time
-	moved   error // what check has found, once
+	moved   error // the error of the first failed check
 }
 
-// Open opens the directory at path, and makes a missing one, with mode 0700 and durably. It neither
-// locks nor changes an existing one: call Lock before anything is written.
+// Open opens the directory at path. If it is missing, Open creates it durably with mode 0700. It
+// neither locks nor changes an existing directory: call Lock before anything is written.
 //
-// It returns storage.ErrForeign for a symbolic link, for a directory that belongs to another user
-// than root and that of this process, and for one that others may write to. A directory that a
-// group of this process may write to is accepted, as are the volumes of Kubernetes: see Warnings.
+// It returns storage.ErrForeign for a symbolic link, for a directory that belongs neither to root
+// nor to the user of this process, and for a directory to which others may write. A directory that
+// a group of this process may write to is accepted, as are the volumes of Kubernetes: see Warnings.
 func Open(path string) (*Dir, error) {
 	path, err := prepare(path)
 	if err != nil {
@@ -68,10 +68,10 @@ func begin(d *Dir) (err error) {
 	return nil
 }
 
-// Make makes a new directory with mode 0700, durably, and opens it. It returns fs.ErrExist if there
-// is anything at path.
+// Make creates a new directory with mode 0700, durably, and opens it. It returns fs.ErrExist if
+// anything exists at path.
 func Make(path string) (*Dir, error) {
-	path, err := filepath.Abs(path) // the process may change its directory meanwhile
+	path, err := filepath.Abs(path) // the process may change its working directory later
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (d *Dir) Path() string { return d.path }
 // Warnings returns what an operator should change about the directory, as sentences.
 func (d *Dir) Warnings() []string { return d.warnings }
 
-// Close releases the directory: its lock, and all else that d holds.
+// Close releases the lock and closes the descriptors of the directory.
 func (d *Dir) Close() error {
 	d.watch.end()
 	var errs []error
@@ -111,8 +111,8 @@ func (d *Dir) Close() error {
 	return errors.Join(append(errs, d.root.Close())...)
 }
 
-// Contains reports whether path, which need not exist, is the directory or is inside of it, also by
-// way of symbolic links.
+// Contains reports whether path is the directory or is inside it, also through symbolic links. The
+// path need not exist.
 func (d *Dir) Contains(path string) bool {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -130,8 +130,8 @@ func (d *Dir) Contains(path string) bool {
 	}
 }
 
-// isAbove reports whether path, which exists and has no symbolic links, is the directory or inside of
-// it.
+// isAbove reports whether path is the directory or inside it. The path exists and has no symbolic
+// links.
 func isAbove(own fs.FileInfo, path string) bool {
 	for {
 		if info, err := os.Lstat(path); err == nil && os.SameFile(info, own) {
@@ -145,11 +145,11 @@ func isAbove(own fs.FileInfo, path string) bool {
 	}
 }
 
-// ErrInside means that a backup was to be made inside of the store's own directory.
+// ErrInside means that a backup was requested inside the store's directory.
 var ErrInside = errors.New("hapax: it is the store's own directory, or inside of it: give a directory elsewhere, best on another disk")
 
-// RemoveSelf removes the named files, the file LOCK, and then the directory, if nothing else is in it
-// and it is still under its name. It is for a directory that Make has made, and does what it can.
+// RemoveSelf removes the named files and the file LOCK, and then the directory if it is empty and
+// its name still refers to it. It is for a directory that Make has created, and ignores errors.
 func (d *Dir) RemoveSelf(names ...string) {
 	for _, name := range names {
 		_ = d.Remove(name)

@@ -1,10 +1,11 @@
-// Package storedir holds the directory of a store: one writer, and always the same directory.
+// Package storedir makes sure that a store's directory has one writer and remains the same
+// directory.
 //
 // A path can change its meaning while a store is open: an operator renames the directory, removes
 // the file LOCK, or unmounts the volume. A store that works by path would then write into another
-// store. So a Dir opens every file relative to a descriptor of the directory, and stops with
-// storage.ErrMoved when the directory or one of the files that matter is no longer the one under its
-// name.
+// store. So a Dir opens every file relative to a descriptor of the directory. It stops with
+// storage.ErrMoved when the name of the directory, or of a file that matters, no longer refers to
+// it.
 //
-// Both stores use this package; stores of other modules should, too.
+// Both stores use this package, and stores of other modules should use it too.
 package storedir

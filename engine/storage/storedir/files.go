@@ -12,8 +12,9 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// OpenFile opens a file for reading or writing, and makes one, with mode 0600, if flag says so. It
-// follows no symbolic link, and opens nothing but regular files: storage.ErrForeign.
+// OpenFile opens a file for reading or writing. If flag says so, it creates the file with mode
+// 0600. It follows no symbolic link, and returns storage.ErrForeign for anything but a regular
+// file.
 func (d *Dir) OpenFile(name string, flag int) (*os.File, error) {
 	was, err := d.root.Lstat(name)
 	switch {
@@ -46,7 +47,7 @@ func notRegular(dir, name string) error {
 	return fmt.Errorf("%w: %s in %s is not a regular file: remove it, it is not the store's", storage.ErrForeign, name, dir)
 }
 
-// Create makes a file with mode 0600. A file, or a link, that has the name is removed before.
+// Create makes a file with mode 0600. An existing file or link with that name is removed first.
 func (d *Dir) Create(name string) (*os.File, error) {
 	if err := d.Check(); err != nil {
 		return nil, err
@@ -72,7 +73,7 @@ func (d *Dir) ReadFile(name string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// Rename gives a file another name, and replaces the file that has it.
+// Rename renames a file and replaces an existing file with the new name.
 func (d *Dir) Rename(from, to string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -125,7 +126,7 @@ func (d *Dir) Remove(name string) error {
 	return err
 }
 
-// RemoveAll removes a directory with all that it contains. It is no error if there is none.
+// RemoveAll removes a directory with all its contents. A missing directory is no error.
 func (d *Dir) RemoveAll(name string) error {
 	if err := d.Check(); err != nil {
 		return err
@@ -144,7 +145,7 @@ func (d *Dir) Mkdir(name string) error {
 // Lstat describes a file, or the link itself.
 func (d *Dir) Lstat(name string) (fs.FileInfo, error) { return d.root.Lstat(name) }
 
-// List returns the names of all files; in a directory, which is "." or inside of d.
+// List returns the names of all files in a directory, which is "." or inside d.
 func (d *Dir) List(name string) ([]string, error) {
 	f, err := d.root.Open(name)
 	if err != nil {
@@ -154,11 +155,11 @@ func (d *Dir) List(name string) ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-// OpenDir opens d, or a directory inside of it, to be synced.
+// OpenDir opens d, or a directory inside it, to be synced.
 func (d *Dir) OpenDir(name string) (*os.File, error) { return d.root.Open(name) }
 
-// Protect gives the files for which ours returns true the mode 0600, if they have a wider one: an
-// older build may have made them, or a copy. It does what it can.
+// Protect sets the mode 0600 on the files for which ours returns true, if they have a wider mode
+// because an older build or a copy made them. It ignores errors.
 func (d *Dir) Protect(ours func(name string) bool) {
 	names, err := d.List(".")
 	if err != nil {
@@ -176,7 +177,7 @@ func (d *Dir) Protect(ours func(name string) bool) {
 	}
 }
 
-// FS returns the directory as package sidecar needs it: the paths are those of its files.
+// FS returns the directory as a sidecar.FS, in which paths are those of its files.
 func (d *Dir) FS() sidecar.FS { return dirFS{d} }
 
 type dirFS struct{ d *Dir }

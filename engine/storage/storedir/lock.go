@@ -14,7 +14,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// LockName is the file that is locked with the directory. It says who has locked it last.
+// LockName is the file that is locked together with the directory. It names the last process that
+// has locked it.
 const LockName = "LOCK"
 
 const (
@@ -25,13 +26,13 @@ const (
 	minLockTimeout = 50 * time.Millisecond
 )
 
-// Lock locks the directory for d until d is closed or the process ends: the directory itself where
-// the system and the file system can do that, so that the lock cannot be removed, and the file LOCK,
-// which it creates. While another one has the lock, Lock retries until the timeout has passed, at
-// least 50 ms, and then returns storage.ErrLocked with the owner.
+// Lock locks the directory for d until d is closed or the process ends. It locks the file LOCK,
+// which it creates, and also the directory itself if the system and the file system support that,
+// so that the lock cannot be removed. While another Dir or process has the lock, Lock retries until
+// the timeout has passed, at least 50 ms, and then returns storage.ErrLocked with the owner.
 //
-// It locks on Windows, where it is the file only, and on the systems that have flock: Linux, macOS
-// and the BSDs. Elsewhere, only a second Dir of the same process is refused.
+// It locks on the systems that have flock (Linux, macOS and the BSDs), and on Windows, where it
+// locks the file only. Elsewhere it refuses only a second Dir of the same process.
 func (d *Dir) Lock(timeout time.Duration) error {
 	timeout = max(timeout, minLockTimeout)
 	for deadline := time.Now().Add(timeout); ; time.Sleep(lockRetry) {
@@ -47,7 +48,7 @@ func (d *Dir) Lock(timeout time.Duration) error {
 	}
 }
 
-// tryLock returns the owner if it is another one.
+// tryLock returns the owner if another Dir or process has the lock.
 func (d *Dir) tryLock() (owner string, err error) {
 	if !remember(d) {
 		return "this process", nil
@@ -61,7 +62,7 @@ func (d *Dir) tryLock() (owner string, err error) {
 }
 
 func lockBoth(d *Dir) (owner string, err error) {
-	// What cannot lock a directory, as NFS, locks the file only.
+	// A file system that cannot lock a directory, such as NFS, locks only the file.
 	if busy, err := tryLock(d.self); err == nil && busy {
 		return ownerOf(d), nil
 	}
@@ -104,7 +105,8 @@ func openLock(d *Dir) (*os.File, error) {
 	return f, nil
 }
 
-// isOther reports whether LOCK is another file than f: it was removed before f was locked.
+// isOther reports whether LOCK is now another file than f, because it was removed before f was
+// locked.
 func isOther(d *Dir, f *os.File) (bool, error) {
 	is, err := f.Stat()
 	if err != nil {
@@ -120,8 +122,8 @@ func isOther(d *Dir, f *os.File) (bool, error) {
 // signature begins the content of LOCK.
 const signature = "hapax: opened by "
 
-// sign writes who has the lock. It is for people only, and a full disk must not prevent a store from
-// being opened.
+// sign writes who has the lock. This is information for people, so errors are ignored: a full disk
+// must not prevent a store from being opened.
 func sign(f *os.File) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -132,7 +134,7 @@ func sign(f *os.File) {
 	}
 }
 
-// ownerOf returns who has signed the lock.
+// ownerOf returns the owner that sign has written.
 func ownerOf(d *Dir) string {
 	f, err := d.OpenFile(LockName, os.O_RDONLY)
 	if err != nil {
@@ -157,8 +159,8 @@ func read(f *os.File) string {
 	return string(b[:n])
 }
 
-// locked are the directories that this process has locked: not every file system distinguishes
-// between the descriptors of a process.
+// locked are the directories that this process has locked. It is needed because not every file
+// system distinguishes between the descriptors of a process.
 var locked struct {
 	mu   sync.Mutex // guards dirs
 	dirs []*Dir

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// lockOffset is a byte that the file does not have: locked bytes cannot be read.
+// lockOffset is after the end of the file, because locked bytes cannot be read.
 const lockOffset = 1 << 30
 
 // tryLock takes the file's lock, which ends with the handle. busy: another handle has it. A
@@ -21,5 +21,5 @@ func tryLock(f *os.File) (busy bool, err error) {
 	return false, err
 }
 
-// unlock does nothing: it is for the directory.
+// unlock does nothing, because a directory cannot be locked.
 func unlock(*os.File) {}

@@ -57,7 +57,7 @@ func makeDir(dir string) error {
 
 func makeParents(dir string) error {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		return nil // what is wrong with it shows in the next step
+		return nil // the next step finds out what is wrong with it
 	}
 	return makeDir(dir)
 }

@@ -1,4 +1,4 @@
 package storedir
 
-// Sync does nothing: Windows gives no way to sync a directory, NTFS journals its entries.
+// Sync does nothing. Windows cannot sync a directory, and NTFS journals its entries.
 func (d *Dir) Sync() error { return nil }
