@@ -83,6 +83,19 @@ func (h *holds) noteWrite(w storage.StateWrite) {
 	}
 }
 
+func (h *holds) get(name string) (at time.Time, found bool) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	at, found = h.at[name]
+	return at, found
+}
+
+func (h *holds) count() int {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return len(h.at)
+}
+
 func (h *holds) list() []Hold {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -118,9 +131,11 @@ func (h *holds) named(names []string) ([]Hold, error) {
 }
 
 func (h *holds) lowest() (lowest Hold, some bool) {
-	for _, hold := range h.list() {
-		if !some || hold.At.Before(lowest.At) {
-			lowest, some = hold, true
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for name, at := range h.at {
+		if !some || at.Before(lowest.At) || at.Equal(lowest.At) && name < lowest.Name {
+			lowest, some = Hold{name, at}, true
 		}
 	}
 	return lowest, some

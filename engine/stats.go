@@ -99,7 +99,7 @@ func stats(e *Engine) Stats {
 		StoreReads:           e.core.counters.storeReads.Load(),
 		MaxOutboxBytes:       e.core.opt.MaxOutboxBytes,
 		OpenTransactions:     e.transactor.history.Open(),
-		Holds:                len(e.Holds()),
+		Holds:                e.holds.count(),
 		Names:                e.finder.names.Count(),
 		Oldest:               e.Retention().OldestWeek(),
 		SnapshotFailures:     snaps.Failed,

@@ -435,6 +435,12 @@ func TestHoldsKeepTheirWeekAndAllLaterOnes(t *testing.T) {
 	if got := e.Holds(); !slices.EqualFunc(got, want, func(a, b engine.Hold) bool { return a.Name == b.Name && a.At.Equal(b.At) }) {
 		t.Fatalf("holds after a crash: %v", got)
 	}
+	if at, found := e.Retention().Hold("slow"); !found || !at.Equal(weeksLater(-1)) {
+		t.Errorf("one hold: %v, %v", at, found)
+	}
+	if at, found := e.Retention().Hold("nobody"); found {
+		t.Errorf("a hold that does not exist: %v", at)
+	}
 	r, err = e.Retention().DropAllExpired(ctx)
 	wantDrop(t, r, err, 0, 0, "slowest")
 	for i, name := range []string{"slowest", "slow", "fast"} {

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
 )
 
 // An assigner begins and ends assignments.
@@ -23,16 +24,16 @@ type assigner struct {
 	closing  atomic.Bool
 
 	// Of a member of a group, by the client's callbacks, which the client serializes:
-	awaited   map[topicPartition]bool    // assigned, and not yet adjusted
-	committed map[topicPartition]*commit // as fetched for the current rebalance
+	awaited   map[topicPartition]bool            // assigned, and not yet adjusted
+	committed map[topicPartition]*brokers.Commit // as fetched for the current rebalance
 }
 
 // offsetsFetched stores the group's commits. The client calls it right before adjust.
 func (a *assigner) offsetsFetched(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
-	a.committed = make(map[topicPartition]*commit)
+	a.committed = make(map[topicPartition]*brokers.Commit)
 	keep := func(topic string, partition int32, offset int64, epoch int32, metadata *string, code int16) {
 		if code == 0 && offset >= 0 {
-			a.committed[topicPartition{topic, partition}] = newCommit(offset, epoch, metadata)
+			a.committed[topicPartition{topic, partition}] = brokers.NewCommit(offset, epoch, metadata)
 		}
 	}
 	for _, t := range resp.Topics {
@@ -77,12 +78,12 @@ func (a *assigner) adjust(ctx context.Context, offsets map[string]map[int32]kgo.
 		}
 	}
 	stored := a.stored(ctx, all)
+	a.shared.brokers.client.PauseFetchPartitions(byTopic(all)) // once: each call copies what is paused
 	for _, tp := range all {
 		p := a.newWorker(tp, a.committed[tp], stored[tp])
 		if p.state.refused = unknown[tp]; p.state.refused {
 			p.partition.fetchAt = 0 // the commit may be below the store's offset, see newWorker
 		}
-		a.shared.brokers.client.PauseFetchPartitions(p.partition.only())
 		// No epoch is set: with one, the client would itself continue where the log diverged. See
 		// view.epochEnd.
 		offsets[tp.topic][tp.partition] = kgo.NewOffset().At(p.partition.fetchAt).WithEpoch(-1)
@@ -125,7 +126,7 @@ func (a *assigner) stored(ctx context.Context, all []topicPartition) map[topicPa
 }
 
 // newWorker returns the worker of an assignment. begin starts it.
-func (a *assigner) newWorker(tp topicPartition, committed *commit, at int64) *worker {
+func (a *assigner) newWorker(tp topicPartition, committed *brokers.Commit, at int64) *worker {
 	return newWorker(newPartition(a.shared, a.parts, tp, committed, at), a.requests, committed)
 }
 

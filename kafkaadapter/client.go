@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/internal/kgohooks"
@@ -156,7 +155,7 @@ type newClient struct{ c *shared }
 var _ kgo.HookNewClient = newClient{}
 
 func (n newClient) OnNewClient(client *kgo.Client) {
-	n.c.brokers.client, n.c.brokers.admin = client, kadm.NewClient(client)
+	n.c.brokers = newClients(client)
 	n.c.publishers = make(map[string]*deadletter.Publisher)
 	for _, topic := range n.c.opt.letterTopics() {
 		n.c.publishers[topic] = deadletter.NewPublisher(client, topic)

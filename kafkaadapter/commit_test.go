@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/hapax-dev/hapax/internal/kafkatest"
@@ -22,8 +23,7 @@ func TestCommitDoesNotWaitLongerThanItsLimitForAnother(t *testing.T) {
 		r.untilStored(t, p, 1)
 		pos := topicPartition{r.topic, p}
 		kafkatest.Until(t, "an offset that is not committed", func() bool {
-			changed, _, _ := pending([]*partition{m.parts.get(pos)})
-			return len(changed) == 1
+			return len(pending([]*partition{m.parts.get(pos)})) == 1
 		})
 	}
 	asked, answered := make(chan struct{}), make(chan struct{})
@@ -78,7 +78,7 @@ func (r *rig) late(t *testing.T, m *member, offset int64, metadata string) {
 	req.Topics = append(req.Topics, rt)
 	resp, err := req.RequestWith(t.Context(), m.shared.brokers.client)
 	if err == nil {
-		err = commitError(resp)
+		err = kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
 	}
 	if err != nil {
 		t.Fatal(err)

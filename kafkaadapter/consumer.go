@@ -75,7 +75,7 @@ func newConsumer(options Options) *Consumer {
 	s := &shared{opt: options, links: links{failed: make(chan struct{}, 1)}, memory: feed.NewMemory(options.Batching.MaxBufferedBytes), surveys: make(chan struct{}, 4), fatal: make(chan error, 1)}
 	s.reach.Grace, s.reach.Quiet = options.Timeouts.Silence/3, options.Timeouts.Silence
 	parts := newAssignments(options.Batching, s.memory)
-	commits := &committer{s, parts, make(chan struct{}, 1)}
+	commits := newCommitter(s, parts)
 	ask := requests{&openings{}, make(chan *partition, 16), commits}
 	assign := &assigner{shared: s, parts: parts, commits: commits, requests: ask, awaited: make(map[topicPartition]bool)}
 	return &Consumer{

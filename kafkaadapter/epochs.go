@@ -1,13 +1,9 @@
 package kafkaadapter
 
 import (
-	"context"
-	"time"
-
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/hapax-dev/hapax/internal/wait"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
 )
 
 // checkEpochs checks, where the leader epoch of the fetched records rises, that the log still
@@ -42,17 +38,20 @@ func (w *worker) checkEpochs(recs []*kgo.Record) state {
 	return running
 }
 
-// endOfEpoch asks the leader for the end of an epoch. Like lookAt, it retries transient errors for a
-// while: the epoch rises when leaders move.
-func (w *worker) endOfEpoch(epoch int32) (int64, error) {
-	ctx, cancel := context.WithTimeout(w.partition.ending, lookUpTime)
-	defer cancel()
-	for pause := 50 * time.Millisecond; ; pause *= 2 {
-		end, err := w.partition.c.brokers.epochEnd(ctx, w.partition.pos.Topic, w.partition.pos.Partition, epoch)
-		if err == nil || !kerr.IsRetriable(err) || pause > time.Second || wait.For(ctx, pause) != nil {
-			return end, err
+// endOfEpoch asks the leader for the end of an epoch. It retries transient errors for a while: the
+// epoch rises when leaders move.
+func (w *worker) endOfEpoch(epoch int32) (end int64, err error) {
+	ctx, ask, tp := w.partition.ending, w.partition.c.brokers.ask, w.partition.tp()
+	err = brokers.Retry(ctx, func() error {
+		topic, err := ask.Topic(ctx, tp.topic)
+		if err != nil {
+			return err
 		}
-	}
+		log, err := ask.Log(ctx, topic, tp.asked(), epoch)
+		end = log.EpochEnd
+		return err
+	}, func(error) bool { return false })
+	return end, err
 }
 
 // checkShape makes sure that no partition was added before the records in the queue were fetched.
@@ -60,10 +59,8 @@ func (w *worker) checkShape() state {
 	if !w.partition.c.opt.Membership.dependsOnShape() || w.partition.open.Load() {
 		return running
 	}
-	now, err := w.partition.c.shapes.now(w.partition.ending, w.partition.pos.Topic, func(ctx context.Context) (map[string]shape, error) {
-		return w.partition.c.brokers.shapesOf(ctx, w.partition.c.opt.topics())
-	})
-	if err == nil && !now.follows(*w.partition.shape.Load()) {
+	now, err := w.partition.c.brokers.ask.Topic(w.partition.ending, w.partition.pos.Topic)
+	if err == nil && !(shape{now.ID, now.Partitions}).follows(*w.partition.shape.Load()) {
 		err = errShapeChanged
 	}
 	if err == nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/feed"
 )
 
@@ -64,9 +65,9 @@ func (w *worker) surveyFrom(offset int64) error {
 	case <-w.partition.ending.Done():
 		return context.Cause(w.partition.ending)
 	}
-	ctx, cancel := context.WithTimeout(w.partition.ending, lookUpTime)
+	ctx, cancel := context.WithTimeout(w.partition.ending, brokers.Limit)
 	defer cancel()
-	raw, err := w.partition.c.brokers.rawFetch(ctx, w.partition.pos.Topic, w.state.topicID, w.partition.pos.Partition, offset)
+	raw, err := w.partition.c.brokers.ask.RawFetch(ctx, w.partition.tp().asked(), w.state.topicID, offset)
 	if err != nil {
 		return err
 	}
@@ -117,9 +118,9 @@ func passLarge(w *worker, e *kgo.ErrDecompressTooLarge) state {
 // isAborted reports whether the batch that begins at an offset belongs to an aborted transaction, by the
 // rule of the client, which decompresses a batch before it applies that rule.
 func isAborted(w *worker, offset int64) (bool, error) {
-	ctx, cancel := context.WithTimeout(w.partition.ending, lookUpTime)
+	ctx, cancel := context.WithTimeout(w.partition.ending, brokers.Limit)
 	defer cancel()
-	raw, err := w.partition.c.brokers.rawFetch(ctx, w.partition.pos.Topic, w.state.topicID, w.partition.pos.Partition, offset)
+	raw, err := w.partition.c.brokers.ask.RawFetch(ctx, w.partition.tp().asked(), w.state.topicID, offset)
 	if err != nil {
 		return false, err
 	}

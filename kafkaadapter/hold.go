@@ -59,11 +59,9 @@ func holdName(pos engine.OffsetKey) string {
 // begin holds every week until the first batch has shown how late the partition's events are,
 // unless this assignment continues with the hold of an earlier one.
 func (h *hold) begin(tx *engine.Tx, eng *engine.Engine, goesOn bool) error {
-	for _, old := range eng.Holds() {
-		if goesOn && old.Name == h.name {
-			h.set(old.At)
-			return nil
-		}
+	if at, found := eng.Retention().Hold(h.name); goesOn && found {
+		h.set(at)
+		return nil
 	}
 	at := holdable(eng.Retention().OldestWeek().Start())
 	h.set(at)

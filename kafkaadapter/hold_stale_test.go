@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-
 	"github.com/hapax-dev/hapax/engine"
 )
 
@@ -22,8 +20,7 @@ func (r *rig) detachedWith(t *testing.T, mode Mode) *worker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.shared.brokers.client = r.Client(t)
-	c.shared.brokers.admin = kadm.NewClient(c.shared.brokers.client)
+	c.shared.brokers = newClients(r.Client(t))
 	v := &view{topic: r.topic, end: 1}
 	p := c.assign.newWorker(topicPartition{r.topic, 0}, nil, 0)
 	p.partition.ends.report(time.Now(), 1, 1)

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/hapax-dev/hapax/internal/wait"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
 )
 
 // ErrLetterTopic means that a dead-letter topic cannot be written. The brokers are asked at the
@@ -74,7 +75,7 @@ func (c *shared) letterTopicFaults(ctx context.Context) (faults []error, err err
 	if len(topics) == 0 {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
+	ctx, cancel := context.WithTimeout(ctx, brokers.Limit)
 	defer cancel()
 	req := kmsg.NewPtrMetadataRequest()
 	req.IncludeTopicAuthorizedOperations = true

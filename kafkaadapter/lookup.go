@@ -10,7 +10,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
-	"github.com/hapax-dev/hapax/internal/wait"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
 )
 
 // A finder determines the offset at which a partition is read, and makes its assignment the owner.
@@ -82,76 +82,68 @@ func reasonOf(err error) string {
 }
 
 // lookAt looks up the partition in the store and at the brokers; without a link, it uses the known
-// state of the store. It retries transient errors for a while, because leaders may be moving.
+// state of the store. It retries transient errors for a while.
 func (f *finder) lookAt(l *link) (v *view, err error) {
-	ctx, cancel := context.WithTimeout(f.partition.ending, lookUpTime)
-	defer cancel()
-	for pause := 50 * time.Millisecond; ; pause *= 2 {
-		v, err = f.lookOnce(ctx, l)
-		gone := f.state.opened && errors.Is(err, kerr.UnknownTopicOrPartition) // the client has already retried
-		if err == nil || gone || !kerr.IsRetriable(err) || pause > time.Second {
-			return v, err
-		}
-		if wait.For(ctx, pause) != nil {
-			return v, err
-		}
+	gone := func(err error) bool { // the client has already retried
+		return f.state.opened && errors.Is(err, kerr.UnknownTopicOrPartition)
 	}
+	err = brokers.Retry(f.partition.ending, func() (err error) {
+		v, err = f.lookOnce(f.partition.ending, l)
+		return err
+	}, gone)
+	return v, err
 }
 
 func (f *finder) lookOnce(ctx context.Context, l *link) (*view, error) {
-	topic, partition := f.partition.pos.Topic, f.partition.pos.Partition
-	if f.state.refused {
+	ask, tp := f.partition.c.brokers.ask, f.partition.tp()
+	if f.state.refused { // before the store's offset is read: the commit follows it
 		if err := f.fetchCommit(ctx); err != nil {
 			return nil, err
 		}
 	}
-	v := &view{topic: topic, partition: partition, committed: f.partition.offsets.known(), epochEnd: -1, transactional: f.partition.route.transactional()}
-	var o engine.Offset
-	var found bool
-	var err error
-	if l != nil {
-		v.id = l.id
-		o, found, err = l.eng.Admin().Offset(ctx, f.partition.pos)
-	} else {
-		o, found = f.withoutStore(v)
-	}
+	v := &view{topic: tp.topic, partition: tp.partition, committed: f.partition.offsets.known(), transactional: f.partition.route.transactional()}
+	o, found, err := f.inStore(ctx, l, v)
 	if err != nil {
 		return nil, err
 	}
+	epoch := int32(-1)
 	if found {
-		v.store = &o
-	}
-	if v.topicID, v.partitions, err = f.partition.c.brokers.topic(ctx, topic, f.state.opened); err != nil {
-		return nil, err
-	}
-	began := time.Now()
-	if v.start, err = f.partition.c.brokers.listOffset(ctx, topic, partition, logStart, readUncommitted); err != nil {
-		return nil, err
-	}
-	if v.end, err = f.partition.c.brokers.listOffset(ctx, topic, partition, logEnd, readUncommitted); err != nil {
-		return nil, err
-	}
-	stable, err := f.partition.c.brokers.listOffset(ctx, topic, partition, logEnd, readCommitted)
-	if err != nil {
-		return nil, err
-	}
-	f.partition.ends.report(began, v.end, stable)
-	if found {
+		v.store, epoch = &o, o.LeaderEpoch
 		f.partition.offsets.saw(o.Next)
 	}
-	if found && o.LeaderEpoch >= 0 {
-		v.epochEnd, err = f.partition.c.brokers.epochEnd(ctx, topic, partition, o.LeaderEpoch)
+	topic, err := ask.Topic(ctx, tp.topic)
+	if err != nil {
+		return nil, err
 	}
-	return v, err
+	log, err := ask.Log(ctx, topic, tp.asked(), epoch)
+	if err != nil {
+		return nil, err
+	}
+	v.topicID, v.partitions, v.start, v.end, v.epochEnd = topic.ID, topic.Partitions, log.Start, log.End, log.EpochEnd
+	f.partition.ends.report(log.AsOf, log.End, log.Stable)
+	return v, nil
+}
+
+// inStore reads the store's offset and identity.
+func (f *finder) inStore(ctx context.Context, l *link, v *view) (o engine.Offset, found bool, err error) {
+	if l == nil {
+		o, found = f.withoutStore(v)
+		return o, found, nil
+	}
+	v.id = l.id
+	ctx, cancel := context.WithTimeout(ctx, brokers.Limit)
+	defer cancel()
+	return l.eng.Admin().Offset(ctx, f.partition.pos)
 }
 
 // fetchCommit looks up the group's commit, which could not be fetched at the assignment.
 func (f *finder) fetchCommit(ctx context.Context) error {
-	topicID, _, err := f.partition.c.brokers.topic(ctx, f.partition.pos.Topic, f.state.opened)
+	ask, tp := f.partition.c.brokers.ask, f.partition.tp()
+	topic, err := ask.Topic(ctx, tp.topic)
 	if err != nil {
 		return err
 	}
-	committed, err := f.partition.c.brokers.groupCommit(ctx, f.partition.pos, topicID)
+	committed, err := ask.Commit(ctx, f.partition.pos.Group, tp.asked(), topic.ID)
 	if err != nil {
 		return err
 	}
@@ -170,7 +162,7 @@ const topicTime = time.Second
 func (f *finder) sign() state {
 	began := time.Now()
 	for delays := newDelays(f.partition.c.opt.Timeouts.Backoff); !f.partition.offsets.isSigned(); {
-		if err := f.state.ask.commits.commit(f.partition.ending, these(f.partition), commitTime); err != nil {
+		if err := f.state.ask.commits.sign(f.partition.ending, f.partition); err != nil {
 			// The client has the id of the topic before it was created again. For a moment it may
 			// also be that the coordinator does not know the new topic yet.
 			if errors.Is(err, kerr.UnknownTopicID) && time.Since(began) > topicTime {

@@ -27,6 +27,13 @@ func (r *rig) away(t *testing.T, err *kerr.Error) (back func()) {
 	return func() { h.Remove() }
 }
 
+// refuseCommits makes the commits of a partition fail until back is called.
+func (r *rig) refuseCommits(t *testing.T, partition int32) (back func()) {
+	t.Helper()
+	h := r.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Topic: r.topic, Partitions: []int32{partition}, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	return func() { h.Remove() }
+}
+
 // The group's commit is compared when the leader is available again, not only at the assignment.
 func TestForeignStoreIsDetectedAfterALeaderWasUnavailable(t *testing.T) {
 	kafkatest.EmbeddedOnly(t)
@@ -114,10 +121,12 @@ func TestAssignmentDoesNotWaitForTheBrokers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.shared.brokers.client, err = kgo.NewClient(o.Client...); err != nil {
+	client, err := kgo.NewClient(o.Client...)
+	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.shared.brokers.client.Close()
+	defer client.Close()
+	c.shared.brokers = newClients(client)
 	offsets, err := c.assign.adjust(t.Context(), map[string]map[int32]kgo.Offset{"in": {0: kgo.NewOffset(), 1: kgo.NewOffset(), 2: kgo.NewOffset()}})
 	if err != nil || len(offsets["in"]) != 3 {
 		t.Errorf("assigned are %v, %v", offsets, err)

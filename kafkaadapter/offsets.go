@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
 )
 
 // offsets are the offsets of a partition in the store and in Kafka. Reading begins at the store's
@@ -14,33 +16,33 @@ import (
 type offsets struct {
 	mu     sync.Mutex // guards the rest
 	stored kgo.EpochOffset
-	owned  bool    // stored is known, and this assignment owns the partition
-	kafka  *commit // nil: the group has none
-	dirty  bool    // commit to Kafka even if the offset is unchanged
-	self   string  // the metadata of commits
+	owned  bool            // stored is known, and this assignment owns the partition
+	kafka  *brokers.Commit // nil: the group has none
+	dirty  bool            // commit to Kafka even if the offset is unchanged
+	self   string          // the metadata of commits
 	// the last commit that the broker has not answered; it may be applied later than the next one
 	unansweredAt time.Time
 
 	// For pinned partitions.
-	seen     *commit   // last reported by Kafka, or committed by this assignment
-	changed  bool      // another process has committed for the group: look the partition up
-	signedAt time.Time // the last commit by this assignment
-	fenced   bool      // another consumer has become the owner for good, and commits to Kafka
+	seen     *brokers.Commit // last reported by Kafka, or committed by this assignment
+	changed  bool            // another process has committed for the group: look the partition up
+	signedAt time.Time       // the last commit by this assignment
+	fenced   bool            // another consumer has become the owner for good, and commits to Kafka
 }
 
 // known returns the group's commit as it was fetched for the assignment, or as this assignment has
 // committed it since.
-func (o *offsets) known() *commit {
+func (o *offsets) known() *brokers.Commit {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.owned && parseOpenMark(o.self).is { // do not handle records again only because their commit is still pending
-		return &commit{offset: o.stored.Offset, epoch: o.stored.Epoch, metadata: o.self}
+		return &brokers.Commit{Offset: o.stored.Offset, Epoch: o.stored.Epoch, Metadata: o.self}
 	}
 	return o.kafka
 }
 
 // fetched records the group's commit if it could not be fetched at the assignment.
-func (o *offsets) fetched(k *commit) {
+func (o *offsets) fetched(k *brokers.Commit) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.kafka, o.seen = k, k
@@ -54,9 +56,9 @@ func (o *offsets) begin(b beginning, epoch int32, self string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.stored, o.owned, o.changed, o.self = kgo.EpochOffset{Epoch: epoch, Offset: b.offset}, true, false, self
-	o.dirty = o.dirty || o.kafka == nil || o.kafka.metadata != self || o.kafka.offset > b.offset || b.kind != nil && o.kafka.offset != b.offset
+	o.dirty = o.dirty || o.kafka == nil || o.kafka.Metadata != self || o.kafka.Offset > b.offset || b.kind != nil && o.kafka.Offset != b.offset
 	if b.kind != nil {
-		o.kafka = &commit{offset: b.offset, epoch: epoch, metadata: self}
+		o.kafka = &brokers.Commit{Offset: b.offset, Epoch: epoch, Metadata: self}
 	}
 }
 
@@ -104,7 +106,7 @@ func (o *offsets) position() (at kgo.EpochOffset, known bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.owned && o.kafka != nil {
-		return kgo.EpochOffset{Epoch: -1, Offset: o.kafka.offset}, true
+		return kgo.EpochOffset{Epoch: -1, Offset: o.kafka.Offset}, true
 	}
 	return o.stored, o.owned
 }
@@ -122,7 +124,7 @@ func (o *offsets) pending() (kgo.EpochOffset, string, bool) {
 	defer o.mu.Unlock()
 	expires := !o.signedAt.IsZero() && time.Since(o.signedAt) > signAgain
 	late := !o.unansweredAt.IsZero() && time.Since(o.unansweredAt) < lateCommit
-	return o.stored, o.self, o.owned && !o.fenced && !o.changed && (o.dirty || expires || late || o.kafka.offset != o.stored.Offset)
+	return o.stored, o.self, o.owned && !o.fenced && !o.changed && (o.dirty || expires || late || o.kafka.Offset != o.stored.Offset)
 }
 
 // lateCommit is how long a commit that was not answered may still be applied. It would set Kafka's
@@ -145,17 +147,17 @@ func (o *offsets) committed(at kgo.EpochOffset, self string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.signedAt = time.Now()
-	o.kafka = &commit{offset: at.Offset, epoch: at.Epoch, metadata: self}
+	o.kafka = &brokers.Commit{Offset: at.Offset, Epoch: at.Epoch, Metadata: self}
 	o.seen = o.kafka
 	o.dirty = at.Offset > o.stored.Offset || self != o.self // the assignment was restarted meanwhile
 }
 
 // replaced reports whether another process has changed the group's commit since the last
 // comparison. It stores the new commit for the next comparison.
-func (o *offsets) replaced(now *commit, self string) bool {
+func (o *offsets) replaced(now *brokers.Commit, self string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if now == nil || now.metadata == self || o.seen != nil && *now == *o.seen {
+	if now == nil || now.Metadata == self || o.seen != nil && *now == *o.seen {
 		return false
 	}
 	o.kafka, o.seen, o.changed = now, now, true

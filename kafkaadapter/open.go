@@ -1,6 +1,8 @@
 package kafkaadapter
 
 import (
+	"maps"
+
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -12,12 +14,9 @@ func (l *poller) openPending() {
 		return
 	}
 	if l.shared.opt.Membership.isPinned() {
-		for p, at := range asked {
-			if l.parts.isAssigned(p) {
-				l.openPinned(p, at)
-				l.opened(p, at)
-			}
-		}
+		maps.DeleteFunc(asked, func(p *partition, _ opening) bool { return !l.parts.isAssigned(p) })
+		l.openPinned(asked)
+		l.opened(asked)
 		return
 	}
 	seek, aside := make(map[string]map[int32]kgo.EpochOffset), make(map[string]map[int32]kgo.EpochOffset)
@@ -39,18 +38,24 @@ func (l *poller) openPending() {
 		if _, ok := seek[p.pos.Topic][p.pos.Partition]; ok {
 			if got, ok := set[p.pos.Topic][p.pos.Partition]; !ok || got.Offset != at.offset {
 				l.openings.ask(p, at)
-				continue
+				delete(asked, p)
 			}
 		}
-		l.opened(p, at)
 	}
+	l.opened(asked)
 }
 
-// opened opens the queue of a partition that the client fetches from the right offset.
-func (l *poller) opened(p *partition, at opening) {
-	p.fetched, p.fetchID = true, at.topicID
-	p.queue.start(at.offset)
-	l.shared.brokers.client.ResumeFetchPartitions(p.only())
+// opened opens the queues of partitions that the client fetches from the right offsets.
+func (l *poller) opened(asked map[*partition]opening) {
+	all := make([]topicPartition, 0, len(asked))
+	for p, at := range asked {
+		p.fetched, p.fetchID = true, at.topicID
+		p.queue.start(at.offset)
+		all = append(all, p.tp())
+	}
+	if len(all) > 0 {
+		l.shared.brokers.client.ResumeFetchPartitions(byTopic(all))
+	}
 }
 
 func put(offsets map[string]map[int32]kgo.EpochOffset, p *partition, offset int64) {
@@ -60,10 +65,16 @@ func put(offsets map[string]map[int32]kgo.EpochOffset, p *partition, offset int6
 	offsets[p.pos.Topic][p.pos.Partition] = kgo.EpochOffset{Epoch: -1, Offset: offset}
 }
 
-// openPinned lets the client fetch a pinned partition from an offset.
-func (l *poller) openPinned(p *partition, at opening) {
-	l.shared.brokers.client.RemoveConsumePartitions(p.only())
-	l.shared.brokers.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{
-		p.pos.Topic: {p.pos.Partition: kgo.NewOffset().At(at.offset).WithEpoch(-1)},
-	})
+// openPinned lets the client fetch pinned partitions from the offsets.
+func (l *poller) openPinned(asked map[*partition]opening) {
+	all, offsets := make([]topicPartition, 0, len(asked)), make(map[string]map[int32]kgo.Offset)
+	for p, at := range asked {
+		all = append(all, p.tp())
+		if offsets[p.pos.Topic] == nil {
+			offsets[p.pos.Topic] = make(map[int32]kgo.Offset)
+		}
+		offsets[p.pos.Topic][p.pos.Partition] = kgo.NewOffset().At(at.offset).WithEpoch(-1)
+	}
+	l.shared.brokers.client.RemoveConsumePartitions(byTopic(all))
+	l.shared.brokers.client.AddConsumePartitions(offsets)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/wait"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
 )
 
 // A partition is one assignment of a partition to this consumer, as the poll loop, the callbacks of
@@ -56,7 +57,7 @@ type partition struct {
 
 // newPartition makes an assignment that has not begun. The client fetches from the offset when it
 // is first resumed.
-func newPartition(c *shared, all *assignments, tp topicPartition, committed *commit, at int64) *partition {
+func newPartition(c *shared, all *assignments, tp topicPartition, committed *brokers.Commit, at int64) *partition {
 	pos := engine.OffsetKey{Group: c.opt.Group, Topic: tp.topic, Partition: tp.partition}
 	route := c.opt.route(tp.topic)
 	p := &partition{

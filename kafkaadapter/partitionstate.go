@@ -10,6 +10,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
 )
 
 // firstWidth is the number of records in the first batch of an assignment.
@@ -73,9 +74,9 @@ func newReading(p *partition, ask requests) *partitionState {
 
 // heed takes the mark from the group's commit: AtMostOnce handles the records below it without
 // claims.
-func (r *partitionState) heed(committed *commit) {
+func (r *partitionState) heed(committed *brokers.Commit) {
 	if !r.partition.route.transactional() && committed != nil {
-		r.uncertain = parseOpenMark(committed.metadata).until
+		r.uncertain = parseOpenMark(committed.Metadata).until
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
 )
 
 // pinInterval is the time between checks for added partitions.
@@ -46,7 +47,7 @@ func (n *pinner) pinLoop(ctx context.Context) {
 
 // pin begins the assignment of pinned partitions that are not assigned yet.
 func (n *pinner) pin(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
+	ctx, cancel := context.WithTimeout(ctx, brokers.Limit)
 	defer cancel()
 	details, err := n.assigner.shared.brokers.admin.ListTopics(ctx, n.assigner.shared.opt.topics()...)
 	if err != nil {
@@ -73,14 +74,14 @@ func (n *pinner) pin(ctx context.Context) error {
 		n.assigner.shared.health.joined.Store(true)
 		return nil
 	}
-	commits, err := n.assigner.shared.brokers.groupCommits(ctx, n.assigner.shared.opt.Group)
+	commits, err := n.assigner.shared.brokers.ask.Commits(ctx, n.assigner.shared.opt.Group)
 	if err != nil {
 		return err
 	}
 	stored := n.assigner.stored(ctx, added)
 	n.assigner.assigned(hook)
 	for _, tp := range added {
-		n.assigner.begin(n.assigner.newWorker(tp, commits[tp], stored[tp]))
+		n.assigner.begin(n.assigner.newWorker(tp, commits[tp.asked()], stored[tp]))
 	}
 	return nil
 }

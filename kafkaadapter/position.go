@@ -9,6 +9,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
 )
 
 // A view is the known state of a partition when it is assigned.
@@ -17,12 +18,12 @@ type view struct {
 	partition  int32
 	store      *engine.Offset // nil: the store has none
 	id         storage.Identity
-	topicID    [16]byte // the broker's current one; zero: the broker has no topic ids
-	partitions int32    // of the topic
-	start      int64    // of the log
-	end        int64    // of the log, one after its last record
-	committed  *commit  // nil: nothing is committed in Kafka
-	epochEnd   int64    // the end of the epoch that the store read last, -1 if unknown
+	topicID    [16]byte        // the broker's current one; zero: the broker has no topic ids
+	partitions uint32          // of the topic
+	start      int64           // of the log
+	end        int64           // of the log, one after its last record
+	committed  *brokers.Commit // nil: nothing is committed in Kafka
+	epochEnd   int64           // the end of the epoch that the store read last, -1 if unknown
 
 	transactional bool // the mode of the route
 }
@@ -45,7 +46,7 @@ var errRanOpen = errors.New("hapax: the partition was read without the store")
 func (v *view) beginOpen(p Recovery) (beginning, error) {
 	_, ours := parseMetadata(v.metadata())
 	if kind := v.disagreement(); v.store == nil && (errors.Is(kind, ErrEmptyStore) && ours || errors.Is(kind, errRanOpen)) {
-		return v.inLog(beginning{offset: v.committed.offset, epoch: -1}, p)
+		return v.inLog(beginning{offset: v.committed.Offset, epoch: -1}, p)
 	}
 	return v.begin(p, false)
 }
@@ -57,7 +58,7 @@ func (v *view) begin(p Recovery, atEnd bool) (beginning, error) {
 		return v.inLog(v.agreed(atEnd), p)
 	}
 	if errors.Is(kind, errRanOpen) {
-		return v.inLog(beginning{offset: v.committed.offset, epoch: -1, way: TrustKafka, kind: kind}, p)
+		return v.inLog(beginning{offset: v.committed.Offset, epoch: -1, way: TrustKafka, kind: kind}, p)
 	}
 	b := beginning{kind: kind, way: p[kind], epoch: -1}
 	switch b.way {
@@ -70,7 +71,7 @@ func (v *view) begin(p Recovery, atEnd bool) (beginning, error) {
 		if v.committed == nil {
 			return b, v.refuse(kind)
 		}
-		b.offset = v.committed.offset
+		b.offset = v.committed.Offset
 	case StartOver:
 		b.offset = v.start
 		return b, nil
@@ -110,8 +111,8 @@ func (v *view) inLog(b beginning, p Recovery) (beginning, error) {
 		return beginning{offset: b.offset, epoch: -1, way: way, kind: kind}, nil
 	case way == StartOver:
 		return beginning{offset: v.start, epoch: -1, way: way, kind: kind}, nil
-	case way == TrustKafka && v.committed != nil && v.committed.offset >= v.start && v.committed.offset <= v.end:
-		return beginning{offset: v.committed.offset, epoch: -1, way: way, kind: kind}, nil
+	case way == TrustKafka && v.committed != nil && v.committed.Offset >= v.start && v.committed.Offset <= v.end:
+		return beginning{offset: v.committed.Offset, epoch: -1, way: way, kind: kind}, nil
 	}
 	return b, v.refuse(kind)
 }
@@ -132,9 +133,9 @@ func (v *view) disagreement() error {
 		return ErrEmptyStore
 	case v.store == nil || v.committed == nil:
 		return nil
-	case ours && v.committed.offset > v.store.Next:
+	case ours && v.committed.Offset > v.store.Next:
 		return ErrKafkaAhead
-	case !ours && v.committed.offset != v.store.Next:
+	case !ours && v.committed.Offset != v.store.Next:
 		return ErrOffsetReset
 	}
 	return nil
@@ -145,9 +146,9 @@ func (v *view) afterOpen(m openMark) error {
 	switch {
 	case m.by != (author{}) && m.by != authorOf(v.id):
 		return ErrForeignStore
-	case v.store == nil || v.committed.offset > v.store.Next:
+	case v.store == nil || v.committed.Offset > v.store.Next:
 		return errRanOpen
-	case v.transactional && max(v.committed.offset, v.start) < m.until && m.until <= v.store.Next:
+	case v.transactional && max(v.committed.Offset, v.start) < m.until && m.until <= v.store.Next:
 		return ErrModeChanged // AtMostOnce would handle them without claims
 	}
 	return nil // the records that the store has beyond it were claimed
@@ -157,7 +158,7 @@ func (v *view) metadata() string {
 	if v.committed == nil {
 		return ""
 	}
-	return v.committed.metadata
+	return v.committed.Metadata
 }
 
 func (v *view) refuse(kind error) error {
@@ -166,7 +167,7 @@ func (v *view) refuse(kind error) error {
 		e.Store = v.store.Next
 	}
 	if v.committed != nil {
-		e.Committed = v.committed.offset
+		e.Committed = v.committed.Offset
 	}
 	return e
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
 )
 
 var (
@@ -25,7 +26,7 @@ func at(next int64) *engine.Offset {
 }
 
 // look returns the view of a log from 10 to 100.
-func look(store *engine.Offset, committed *commit) view {
+func look(store *engine.Offset, committed *brokers.Commit) view {
 	return view{
 		topic: "in", partition: 1, id: anID, topicID: aTopicID, start: 10, end: 100, epochEnd: -1,
 		store: store, committed: committed,
@@ -39,11 +40,15 @@ const refused = int64(-1)
 
 func TestWhereAPartitionBegins(t *testing.T) {
 	other := [16]byte{9}
-	mine := func(offset int64) *commit { return &commit{offset, 2, ourMark} }
-	theirs := func(offset int64) *commit { return &commit{offset, 2, "kgo-1234"} }
+	mine := func(offset int64) *brokers.Commit {
+		return &brokers.Commit{Offset: offset, Epoch: 2, Metadata: ourMark}
+	}
+	theirs := func(offset int64) *brokers.Commit {
+		return &brokers.Commit{Offset: offset, Epoch: 2, Metadata: "kgo-1234"}
+	}
 	below, above := look(at(5), nil), look(at(101), mine(50))
 	recreated := inTopic(look(at(50), nil), other)
-	foreignView := look(at(50), &commit{60, 2, foreign})
+	foreignView := look(at(50), &brokers.Commit{Offset: 60, Epoch: 2, Metadata: foreign})
 	empty, ahead, moved := look(nil, theirs(40)), look(at(50), mine(60)), look(at(50), theirs(40))
 	diverged := epochUntil(look(at(50), nil), 45)
 	for _, tt := range []struct {
@@ -79,14 +84,14 @@ func TestWhereAPartitionBegins(t *testing.T) {
 		{"recreated, trust Kafka, which has nothing", recreated, Recovery{ErrRecreated: TrustKafka}, ErrRecreated, refused},
 
 		{"foreign store", foreignView, Recovery{}, ErrForeignStore, refused},
-		{"foreign store at the same offset", look(at(50), &commit{50, 2, foreign}), Recovery{}, ErrForeignStore, refused},
-		{"older incarnation", look(at(50), &commit{50, 2, olderRun}), Recovery{}, ErrForeignStore, refused},
-		{"later incarnation", look(at(50), &commit{50, 2, laterRun}), Recovery{}, ErrForeignStore, refused},
-		{"foreign store, this one is empty", look(nil, &commit{50, 2, foreign}), Recovery{ErrEmptyStore: StartOver}, ErrForeignStore, refused},
+		{"foreign store at the same offset", look(at(50), &brokers.Commit{Offset: 50, Epoch: 2, Metadata: foreign}), Recovery{}, ErrForeignStore, refused},
+		{"older incarnation", look(at(50), &brokers.Commit{Offset: 50, Epoch: 2, Metadata: olderRun}), Recovery{}, ErrForeignStore, refused},
+		{"later incarnation", look(at(50), &brokers.Commit{Offset: 50, Epoch: 2, Metadata: laterRun}), Recovery{}, ErrForeignStore, refused},
+		{"foreign store, this one is empty", look(nil, &brokers.Commit{Offset: 50, Epoch: 2, Metadata: foreign}), Recovery{ErrEmptyStore: StartOver}, ErrForeignStore, refused},
 		{"foreign store, trust the store", foreignView, Recovery{ErrForeignStore: TrustStore}, ErrForeignStore, 50},
 		{"foreign store, trust Kafka", foreignView, Recovery{ErrForeignStore: TrustKafka}, ErrForeignStore, 60},
 		{"foreign store, start over", foreignView, Recovery{ErrForeignStore: StartOver}, ErrForeignStore, 10},
-		{"foreign store, trust the store, which is empty", look(nil, &commit{50, 2, foreign}), Recovery{ErrForeignStore: TrustStore}, ErrForeignStore, refused},
+		{"foreign store, trust the store, which is empty", look(nil, &brokers.Commit{Offset: 50, Epoch: 2, Metadata: foreign}), Recovery{ErrForeignStore: TrustStore}, ErrForeignStore, refused},
 
 		{"empty store", empty, Recovery{}, ErrEmptyStore, refused},
 		{"empty store that committed itself", look(nil, mine(40)), Recovery{}, ErrEmptyStore, refused},
@@ -143,7 +148,7 @@ func TestUnknownPartitionMayBeginAtTheEnd(t *testing.T) {
 }
 
 func TestPositionErrorHasTheStateOfBothSides(t *testing.T) {
-	v := look(at(50), &commit{60, 2, foreign})
+	v := look(at(50), &brokers.Commit{Offset: 60, Epoch: 2, Metadata: foreign})
 	_, err := v.begin(nil, false)
 	var e *PositionError
 	if !errors.As(err, &e) {

@@ -60,7 +60,18 @@ func newRig(t testing.TB, partitions int32) *rig {
 // newRigOn makes a rig with the given kind of store.
 func newRigOn(t testing.TB, s newStore, partitions int32) *rig {
 	t.Helper()
-	r := &rig{Broker: kafkatest.Start(t, kafkatest.Options{}), group: kafkatest.Name(t), partitions: partitions, newStore: s}
+	return newRigWith(t, s, kafkatest.Options{}, partitions)
+}
+
+// newRigAt makes a rig with a store in memory and the given kind of broker.
+func newRigAt(t testing.TB, o kafkatest.Options, partitions int32) *rig {
+	t.Helper()
+	return newRigWith(t, inMemory, o, partitions)
+}
+
+func newRigWith(t testing.TB, s newStore, o kafkatest.Options, partitions int32) *rig {
+	t.Helper()
+	r := &rig{Broker: kafkatest.Start(t, o), group: kafkatest.Name(t), partitions: partitions, newStore: s}
 	r.topic = r.CreateTopic(t, partitions, nil)
 	r.CreateNamed(t, r.topic+"-dlt", 1, nil)
 	r.replaceStore(t)

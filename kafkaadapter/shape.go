@@ -1,13 +1,8 @@
 package kafkaadapter
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
-	"sync"
-
-	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/hapax-dev/hapax/engine"
 )
@@ -61,54 +56,4 @@ func parseShape(b []byte) (s shape, err error) {
 	copy(s.topicID[:], b[1:])
 	s.partitions = binary.BigEndian.Uint32(b[17:])
 	return s, nil
-}
-
-// shapes shares look-ups of the shapes of topics.
-type shapes struct {
-	mu   sync.Mutex // guards the rest; not held during I/O
-	next *shapeLook // has not begun: it waits for the last one
-	last *shapeLook // nil at first
-}
-
-// A shapeLook is one look-up of all topics of the consumer.
-type shapeLook struct {
-	done  chan struct{}
-	found map[string]shape
-	err   error
-}
-
-// now returns the shape of a topic from a look-up that begins after the call. Concurrent calls share
-// a look-up.
-func (s *shapes) now(ctx context.Context, topic string, lookUp func(context.Context) (map[string]shape, error)) (shape, error) {
-	s.mu.Lock()
-	l := s.next
-	if l == nil {
-		l = &shapeLook{done: make(chan struct{})}
-		s.next = l
-		go s.run(l, s.last, lookUp)
-	}
-	s.mu.Unlock()
-	select {
-	case <-l.done:
-	case <-ctx.Done():
-		return shape{}, ctx.Err()
-	}
-	found, ok := l.found[topic]
-	if l.err == nil && !ok {
-		return shape{}, fmt.Errorf("looking up topic %s: %w", topic, kerr.UnknownTopicOrPartition)
-	}
-	return found, l.err
-}
-
-func (s *shapes) run(l, last *shapeLook, lookUp func(context.Context) (map[string]shape, error)) {
-	defer close(l.done)
-	if last != nil {
-		<-last.done
-	}
-	s.mu.Lock()
-	s.next, s.last = nil, l
-	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), lookUpTime)
-	defer cancel()
-	l.found, l.err = lookUp(ctx)
 }

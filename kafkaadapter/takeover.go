@@ -129,7 +129,7 @@ func (f *finder) startsAtEnd(tx *engine.Tx, v *view) (bool, error) {
 	if f.partition.route.Start != Latest || v.store != nil || v.committed != nil {
 		return false, nil
 	}
-	first, err := firstSight(tx, f.partition.pos.Group, f.partition.pos.Topic, shape{v.topicID, uint32(v.partitions)})
+	first, err := firstSight(tx, f.partition.pos.Group, f.partition.pos.Topic, shape{v.topicID, v.partitions})
 	return first.topicID == v.topicID && uint32(f.partition.pos.Partition) < first.partitions, err
 }
 
@@ -154,7 +154,7 @@ func (f *finder) checkShape(tx *engine.Tx, v *view, b beginning) (beginning, err
 	if !f.partition.c.opt.Membership.dependsOnShape() {
 		return b, nil
 	}
-	now := shape{v.topicID, uint32(v.partitions)}
+	now := shape{v.topicID, v.partitions}
 	before, err := lastShape(tx, f.partition.pos.Group, f.partition.pos.Topic, now)
 	switch {
 	case err != nil:

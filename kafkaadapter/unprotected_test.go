@@ -18,6 +18,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
 )
 
 var errDisk = errors.New("the disk has failed")
@@ -658,10 +659,14 @@ func TestOpenMarkIsGolden(t *testing.T) {
 }
 
 func TestWhereAPartitionBeginsThatWasReadWithoutItsStore(t *testing.T) {
-	marked := func(by author, offset int64) *commit { return &commit{offset, 2, by.openMark(0)} }
+	marked := func(by author, offset int64) *brokers.Commit {
+		return &brokers.Commit{Offset: offset, Epoch: 2, Metadata: by.openMark(0)}
+	}
 	ours, unknown := authorOf(anID), author{}
 	recreated := inTopic(look(at(50), marked(ours, 60)), [16]byte{9})
-	claimed := func(offset, until int64) *commit { return &commit{offset, 2, ours.openMark(until)} }
+	claimed := func(offset, until int64) *brokers.Commit {
+		return &brokers.Commit{Offset: offset, Epoch: 2, Metadata: ours.openMark(until)}
+	}
 	transactional := func(v view) view { v.transactional = true; return v }
 	for _, tt := range []struct {
 		name string

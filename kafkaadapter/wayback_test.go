@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
 )
 
 // takenOver returns the partition as an assignment takes it over, without its goroutine.
@@ -17,7 +18,7 @@ func (r *rig) takenOver(t *testing.T, v *view, b beginning) *worker {
 	}
 	v.topic = r.topic
 	if v.committed != nil {
-		v.committed.metadata = authorOf(r.eng.Identity()).metadata()
+		v.committed.Metadata = authorOf(r.eng.Identity()).metadata()
 	}
 	p := c.assign.newWorker(topicPartition{r.topic, 0}, v.committed, 0)
 	t.Cleanup(func() { p.partition.cancel(nil) })
@@ -50,7 +51,7 @@ func TestSettingTheOffsetBackResetsTheState(t *testing.T) {
 	r := newRig(t, 1)
 	recent := time.Now().AddDate(0, 0, -7)
 	r.leave(t, attempts{offset: 0, n: 2}, recent)
-	before := &view{store: &engine.Offset{Next: 100, LeaderEpoch: -1}, committed: &commit{offset: 100}, end: 10}
+	before := &view{store: &engine.Offset{Next: 100, LeaderEpoch: -1}, committed: &brokers.Commit{Offset: 100}, end: 10}
 	p := r.takenOver(t, before, beginning{offset: 0, epoch: -1, way: StartOver, kind: ErrAboveLog})
 	if p.partition.fence.tries != (attempts{}) || r.attemptsAt(t, 0) != (attempts{}) {
 		t.Errorf("%+v: attempts at a record of the earlier log", p.partition.fence.tries)
@@ -67,7 +68,7 @@ func TestContinuedAssignmentKeepsAttemptsAndHold(t *testing.T) {
 	r := newRig(t, 1)
 	recent := time.Now().AddDate(0, 0, -7).Truncate(time.Second).UTC()
 	r.leave(t, attempts{offset: 100, n: 2}, recent)
-	v := &view{store: &engine.Offset{Next: 100, LeaderEpoch: -1}, committed: &commit{offset: 90}, end: 200}
+	v := &view{store: &engine.Offset{Next: 100, LeaderEpoch: -1}, committed: &brokers.Commit{Offset: 90}, end: 200}
 	p := r.takenOver(t, v, beginning{offset: 100, epoch: -1})
 	if p.partition.fence.tries != (attempts{100, 2}) || !p.partition.hold.get().Equal(recent) || !p.partition.offsets.isSigned() {
 		t.Errorf("attempts %+v, hold %v, signed %v", p.partition.fence.tries, p.partition.hold.get(), p.partition.offsets.isSigned())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/feed"
 )
 
@@ -29,11 +30,11 @@ type worker struct {
 }
 
 // newWorker returns the worker of an assignment that has not begun.
-func newWorker(p *partition, ask requests, committed *commit) *worker {
+func newWorker(p *partition, ask requests, committed *brokers.Commit) *worker {
 	r := newReading(p, ask)
 	// failOpen begins there; the client may ignore a seek backwards before it has the partition
-	if r.heed(committed); committed != nil && committed.offset < r.uncertain {
-		p.fetchAt = min(p.fetchAt, committed.offset)
+	if r.heed(committed); committed != nil && committed.Offset < r.uncertain {
+		p.fetchAt = min(p.fetchAt, committed.Offset)
 	}
 	return &worker{partition: p, state: r, finder: finder{partition: p, state: r}}
 }
