@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -23,9 +22,6 @@ type Retention struct {
 	reclaim reclaim
 	nights  sync.WaitGroup // the nightly runs
 }
-
-// Hold returns the time of a hold; found is false if there is none of that name.
-func (t *Retention) Hold(name string) (at time.Time, found bool) { return t.holds.get(name) }
 
 // OldestWeek returns the oldest retained week: events before it are TooOld.
 func (t *Retention) OldestWeek() weekbucket.Week { return t.finder.retained.oldestWeek() }

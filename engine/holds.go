@@ -83,13 +83,6 @@ func (h *holds) noteWrite(w storage.StateWrite) {
 	}
 }
 
-func (h *holds) get(name string) (at time.Time, found bool) {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	at, found = h.at[name]
-	return at, found
-}
-
 func (h *holds) count() int {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

@@ -204,8 +204,13 @@ func (e *Engine) ReleaseHold(ctx context.Context, name string) error {
 	return e.Update(ctx, func(tx *Tx) error { return tx.ReleaseHold(name) })
 }
 
-// Holds returns the holds in the order of their names.
-func (e *Engine) Holds() []Hold { return e.holds.list() }
+// Holds returns the holds with the given names, or all in the order of their names.
+func (e *Engine) Holds(names ...string) []Hold {
+	if len(names) > 0 {
+		return e.holds.among(names)
+	}
+	return e.holds.list()
+}
 
 // OnProduced registers fn to be called after messages became durable in the outbox. fn must return
 // at once and not use the engine. stop unregisters fn; a call may still be in progress then.
