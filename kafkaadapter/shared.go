@@ -26,10 +26,10 @@ type shared struct {
 	positions sync.Map // topics whose records were found to have no id, see notePositions
 
 	brokers      clients
-	reach        reach.Watch        // of the client
-	memory       *feed.Memory       // of fetched records
-	decompressor *feed.Decompressor // of the client
-	surveys      chan struct{}      // see surveyFrom
+	reach        reach.Watch                      // of the client
+	memory       *feed.Memory                     // of fetched records
+	decompressor *feed.Decompressor               // of the client
+	surveys      chan struct{}                    // see surveyFrom
 	publishers   map[string]*deadletter.Publisher // by dead-letter topic
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/hapax-dev/hapax/internal/wait"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
 )
 
 // topicLoop looks for topics that cannot be consumed: the client waits for them silently.
@@ -19,7 +20,7 @@ func (c *shared) topicLoop(ctx context.Context) {
 }
 
 func (c *shared) lookForTopics(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
+	ctx, cancel := context.WithTimeout(ctx, brokers.Limit)
 	defer cancel()
 	details, err := c.brokers.admin.ListTopics(ctx, c.opt.topics()...)
 	if err != nil {
