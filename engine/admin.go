@@ -39,7 +39,7 @@ func (a *Admin) Lookup(ctx context.Context, scope string, id []byte, at time.Tim
 	if week < a.finder.retained.oldestOf(scope) {
 		return ClaimRecord{}, false, nil
 	}
-	rec, found, err = a.finder.readKept(key, week)
+	rec, found, err = a.finder.readRetained(key, week)
 	if err == nil {
 		err = a.core.settleContext(ctx)
 	}

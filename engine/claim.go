@@ -72,14 +72,14 @@ func (e *Engine) judge(ctx context.Context, events []Event, results []Result) er
 		if err != nil || len(again) == 0 {
 			return err
 		}
-		some, told := make([]Event, len(again)), make([]Result, len(again))
+		some, returned := make([]Event, len(again)), make([]Result, len(again))
 		for n, i := range again {
 			some[n] = events[i]
 		}
 		var next []int
-		next, err = e.judgeOnce(ctx, some, told)
+		next, err = e.judgeOnce(ctx, some, returned)
 		for n, i := range again {
-			results[i] = told[n]
+			results[i] = returned[n]
 		}
 		for n, i := range next {
 			next[n] = again[i]

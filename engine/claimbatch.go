@@ -211,9 +211,9 @@ func (b *ClaimBatch) distrust(r *ownClaims, at int, results []Result) {
 // answers are final keep them; the events of the others are Failed, and their claims are withdrawn
 // by a goroutine for which it returns true, and which ends the caller's call (core.leave).
 func (b *ClaimBatch) leave(cause error) bool {
-	e, told := b.e, make([]Result, len(b.results))
-	fail(told, cause)
-	missing := len(told) - copy(told[:b.decided], b.results)
+	e, returned := b.e, make([]Result, len(b.results))
+	fail(returned, cause)
+	missing := len(returned) - copy(returned[:b.decided], b.results)
 	var left []*ownClaims
 	next := b.parts.first
 	for at := 0; next != nil; at += partEvents {
@@ -222,7 +222,7 @@ func (b *ClaimBatch) leave(cause error) bool {
 		waited := at/partEvents < b.waited
 		switch {
 		case waited && at < b.decided:
-			b.distrust(r, at, told)
+			b.distrust(r, at, returned)
 		case waited, !r.ticket.handed:
 		case r.ticket.leave():
 			left = append(left, r)
@@ -230,14 +230,14 @@ func (b *ClaimBatch) leave(cause error) bool {
 		default:
 			r.ticket.await(context.Background())
 			if b.err = cmp.Or(b.err, r.ticket.err); r.ticket.err == nil {
-				missing -= copy(told[at:min(at+partEvents, len(told))], b.results[at:])
-				b.distrust(r, at, told)
+				missing -= copy(returned[at:min(at+partEvents, len(returned))], b.results[at:])
+				b.distrust(r, at, returned)
 			}
 		}
 		e.queue.spares.freeOwn(r)
 	}
-	b.parts.first, b.parts.last, b.parts.next, b.ended, b.results = nil, nil, nil, true, told
-	e.core.counters.countOwn(told)
+	b.parts.first, b.parts.last, b.parts.next, b.ended, b.results = nil, nil, nil, true, returned
+	e.core.counters.countOwn(returned)
 	if missing > 0 {
 		b.err = cmp.Or(b.err, cause)
 	}

@@ -14,7 +14,7 @@ import (
 // before: most repeated claims are repeated once.
 type claimCache struct {
 	mu      sync.Mutex // guards all below; no I/O under it
-	lru     *simplelru.LRU[uint64, recentClaim]
+	lru     *simplelru.LRU[uint64, cachedClaim]
 	size    int
 	once    []uint32 // parts of the hashes of claims found while the cache was full; nil until it is
 	forgets uint64   // how often a claim was forgotten
@@ -27,17 +27,17 @@ type foundClaim struct {
 	record        ClaimRecord
 }
 
-type recentClaim struct {
+type cachedClaim struct {
 	key    string
 	record ClaimRecord
 }
 
-// newRecent returns a cache of size claims, or nil for none; all methods accept nil.
-func newRecent(size int) *claimCache {
+// newClaimCache returns a cache of size claims, or nil for none; all methods accept nil.
+func newClaimCache(size int) *claimCache {
 	if size < 0 {
 		return nil
 	}
-	lru, err := simplelru.NewLRU[uint64, recentClaim](size, nil)
+	lru, err := simplelru.NewLRU[uint64, cachedClaim](size, nil)
 	if err != nil {
 		panic(err) // size is positive
 	}
@@ -85,7 +85,7 @@ func (c *claimCache) add(found []foundClaim, arena []byte, epoch uint64) {
 		if c.lru.Len() == c.size && !c.foundBefore(f.hash) {
 			continue
 		}
-		c.lru.Add(f.hash, recentClaim{string(arena[f.keyAt:f.keyEnd]), f.record})
+		c.lru.Add(f.hash, cachedClaim{string(arena[f.keyAt:f.keyEnd]), f.record})
 	}
 }
 

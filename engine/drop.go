@@ -68,7 +68,7 @@ func (t *Retention) drop(ctx context.Context, scopes oldestOfScopes, until func(
 	if err != nil {
 		return report, err
 	}
-	return report, t.removeUnkept(ctx, &report)
+	return report, t.removeUnretained(ctx, &report)
 }
 
 // beginDrop waits until no other drop is running. It returns the error of ctx if ctx ends first.
@@ -128,9 +128,9 @@ func (t *Retention) readableBuckets(ctx context.Context, keep func(storage.Bucke
 	return list, err
 }
 
-// removeUnkept removes the claims before the oldest retained weeks, which are durable, and frees
+// removeUnretained removes the claims before the oldest retained weeks, which are durable, and frees
 // names. The caller has begun the drop.
-func (t *Retention) removeUnkept(ctx context.Context, report *DropReport) error {
+func (t *Retention) removeUnretained(ctx context.Context, report *DropReport) error {
 	if report.Weeks > 0 || len(report.Scopes) > 0 {
 		// This must not happen before the mark is durable: until then, the events of these weeks
 		// are duplicates, not new.

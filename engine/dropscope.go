@@ -145,7 +145,7 @@ func (t *Retention) DropScope(ctx context.Context, plan ScopeDropPlan) (DropRepo
 	if err != nil {
 		return report, err
 	}
-	return report, t.removeUnkept(ctx, &report)
+	return report, t.removeUnretained(ctx, &report)
 }
 
 func (p *ScopeDropPlan) holdNames() []string {

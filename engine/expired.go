@@ -89,13 +89,13 @@ type expiry struct {
 // and the hold that keeps an expired week, "" if none does. first is the first week with claims. It
 // counts the weeks that are left to later runs.
 func (x *expiry) until(oldest weekbucket.Week, retention int, first weekbucket.Week) (week weekbucket.Week, heldBy string) {
-	kept := firstKept(x.this, retention)
-	from := max(oldest, min(first, kept)) // weeks without claims do not count
-	week = max(oldest, min(kept, x.weeks.last, from+weekbucket.Week(min(x.most, int(weekbucket.Max-from)))))
+	retained := firstRetained(x.this, retention)
+	from := max(oldest, min(first, retained)) // weeks without claims do not count
+	week = max(oldest, min(retained, x.weeks.last, from+weekbucket.Week(min(x.most, int(weekbucket.Max-from)))))
 	if x.held && x.hold.week() < week && week > oldest {
 		return max(x.hold.week(), oldest), x.hold.Name
 	}
-	x.behind = max(x.behind, int(kept)-int(week))
+	x.behind = max(x.behind, int(retained)-int(week))
 	return week, ""
 }
 

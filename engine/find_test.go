@@ -29,7 +29,7 @@ func TestClaimsWithTheSameHashAreDistinguished(t *testing.T) {
 	if r, found := p.find([]byte("a"), 7); found {
 		t.Errorf("a claim of a group long applied is still held: %v", r)
 	}
-	c := newRecent(2)
+	c := newClaimCache(2)
 	c.add([]foundClaim{{keyEnd: 1, hash: 7, record: ClaimRecord{State: Done}}}, []byte("a"), 0)
 	if _, found := c.get(7, []byte("b")); found {
 		t.Error("the cache mistakes a key for another one with its hash")
@@ -42,7 +42,7 @@ func TestClaimsWithTheSameHashAreDistinguished(t *testing.T) {
 // A cache that is full keeps its claims when others are found once, however many these are.
 func TestFullCacheTakesClaimsThatAreFoundTwice(t *testing.T) {
 	const size, others = 100, 10_000
-	c := newRecent(size)
+	c := newClaimCache(size)
 	hash := func(i uint64) uint64 { return xxh3.Hash(binary.BigEndian.AppendUint64(nil, i)) }
 	find := func(i uint64) {
 		c.add([]foundClaim{{keyEnd: 1, hash: hash(i), record: ClaimRecord{State: Done}}}, []byte("a"), 0)

@@ -83,7 +83,7 @@ func (f *finder) known(r *claimSet, p *place) (ClaimRecord, bool, error) {
 	if !r.looked {
 		r.looked, r.epoch = true, f.cache.epoch()
 	}
-	rec, found, err := f.readKept(key, p.week)
+	rec, found, err := f.readRetained(key, p.week)
 	if err != nil || !found {
 		return ClaimRecord{}, false, err
 	}
@@ -95,11 +95,13 @@ func (f *finder) known(r *claimSet, p *place) (ClaimRecord, bool, error) {
 
 // read reads a claim from the store in the committer, which frees no name meanwhile. An error of
 // the store stops the engine, unless it is confined.
-func (f *finder) read(key []byte) (ClaimRecord, bool, error) { return f.readKept(key, weekbucket.Max) }
+func (f *finder) read(key []byte) (ClaimRecord, bool, error) {
+	return f.readRetained(key, weekbucket.Max)
+}
 
-// readKept is read for every other goroutine. A claim in a week that is dropped meanwhile is not
+// readRetained is read for every other goroutine. A claim in a week that is dropped meanwhile is not
 // found: the numbers in its record may already belong to other names.
-func (f *finder) readKept(key []byte, week weekbucket.Week) (ClaimRecord, bool, error) {
+func (f *finder) readRetained(key []byte, week weekbucket.Week) (ClaimRecord, bool, error) {
 	f.core.counters.storeReads.Add(1)
 	b, found, err := f.core.store.Claim(key)
 	if err != nil {

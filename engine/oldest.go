@@ -49,7 +49,7 @@ func setOldest(e *Engine, created bool) error {
 	if err != nil {
 		return fmt.Errorf("hapax: the clock: %w", err)
 	}
-	first := firstKept(this, e.core.opt.RetentionWeeks)
+	first := firstRetained(this, e.core.opt.RetentionWeeks)
 	if hold, held := e.holds.lowest(); held && hold.week() < first {
 		first = max(hold.week(), min(e.retained.decideOld, first))
 	}

@@ -43,7 +43,7 @@ func newEngine(store storage.Store, opt Options) *Engine {
 	e.core.work, e.core.stopWork = context.WithCancel(context.Background())
 	e.core.reclaimingState = make(chan struct{}, 1)
 	c, f, q := &e.core, &e.finder, &e.queue
-	e.finder = finder{core: c, retained: &e.retained, names: names.New(ErrLimit), filters: filters.New(opt.MaxFilterBytes, opt.ExpectedPerWeek), cache: newRecent(opt.RecentClaims)}
+	e.finder = finder{core: c, retained: &e.retained, names: names.New(ErrLimit), filters: filters.New(opt.MaxFilterBytes, opt.ExpectedPerWeek), cache: newClaimCache(opt.RecentClaims)}
 	e.queue.core, e.queue.requests = c, make(chan request, 64)
 	t := &e.transactor
 	t.core, t.finder, t.queue, t.sums = c, f, q, newSums()

@@ -44,9 +44,9 @@ func (r *ahead) empty(n int) {
 
 // add prepares an event.
 func (r *ahead) add(f *finder, x *expected, ev *Event, now time.Time) {
-	var told Result
+	var res Result
 	// Whether a window or a lease has ended is decided when the event is claimed.
-	x.ok = !ev.timed() && f.newCandidate(&r.set, &x.candidate, ev, &told, now)
+	x.ok = !ev.timed() && f.newCandidate(&r.set, &x.candidate, ev, &res, now)
 	if x.ok && ev.countsNear() {
 		f.addNear(&r.set, &x.candidate, ev)
 	}

@@ -48,8 +48,8 @@ func (k *retained) oldestByNumber(n *names.Table) func(filters.Bucket) weekbucke
 	return func(b filters.Bucket) weekbucket.Week { return max(oldest, of[b.Scope]) }
 }
 
-// firstKept returns the oldest retained week if this is the current one.
-func firstKept(this weekbucket.Week, retention int) weekbucket.Week {
+// firstRetained returns the oldest retained week if this is the current one.
+func firstRetained(this weekbucket.Week, retention int) weekbucket.Week {
 	if retention == KeepAll || weekbucket.Week(retention) > this {
 		return weekbucket.Min
 	}

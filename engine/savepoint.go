@@ -31,8 +31,8 @@ func (p *savepoints) take() uint64 {
 type progress struct {
 	claims, keys, near, altered, writes int
 
-	verdicts int // that are observed
-	kept     verdictCounts
+	verdicts  int // that are observed
+	effective verdictCounts
 }
 
 // valid reports whether no rollback went to a point before the savepoint.

@@ -105,11 +105,11 @@ func (p *SubTx) end(join bool) error {
 	if err != nil {
 		return err
 	}
-	of.judge.told = of.judge.told || tx.judge.told
+	of.judge.sawClaims = of.judge.sawClaims || tx.judge.sawClaims
 	of.req.reads.Join(&tx.req.reads)
 	if join {
-		for v, n := range tx.judge.kept {
-			of.judge.kept[v] += n
+		for v, n := range tx.judge.effective {
+			of.judge.effective[v] += n
 		}
 		for _, w := range writes {
 			of.req.writes.add(w, of.req.writes.find(w.StateWrite.Key))

@@ -86,7 +86,7 @@ func (t *transactor) commit(ctx context.Context, tx *Tx) (err error) {
 	r.reads.MergeScans()
 	tx.status.mu.Unlock()
 	if len(r.claims.set.claims) == 0 && len(r.writes.list) == 0 {
-		if by, _ := t.history.Overtaken(&r.reads); tx.judge.told && by > 0 {
+		if by, _ := t.history.Overtaken(&r.reads); tx.judge.sawClaims && by > 0 {
 			tx.status.lostTo = by
 			return ErrConflict
 		}

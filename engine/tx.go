@@ -76,7 +76,7 @@ func (tx *Tx) Savepoint() (Savepoint, error) {
 // savepoint is Savepoint with the lock held.
 func (tx *Tx) savepoint() Savepoint {
 	done := tx.req.progress()
-	done.verdicts, done.kept = tx.judge.watched.mark(), tx.judge.kept
+	done.verdicts, done.effective = tx.judge.watched.mark(), tx.judge.effective
 	return Savepoint{&tx.status, tx.points.take(), done}
 }
 
@@ -113,6 +113,6 @@ func (o OwnerTx) RollbackTo(s Savepoint) error {
 	tx.points.invalidate(s.serial)
 	tx.judge.txFinder.undo(s.done)
 	tx.judge.watched.undo(s.done.verdicts)
-	tx.judge.kept = s.done.kept
+	tx.judge.effective = s.done.effective
 	return nil
 }

@@ -15,8 +15,8 @@ type txFinder struct {
 	near     []occ.Name // see locks
 }
 
-// A sight is the result of a look-up of a claim.
-type sight struct {
+// A lookup is the result of a look-up of a claim.
+type lookup struct {
 	rec     ClaimRecord
 	at      place
 	found   bool
@@ -26,7 +26,7 @@ type sight struct {
 
 // isOpen reports whether the transaction may claim the candidate: there is no claim, or the candidate
 // takes it, or it is the dead letter of the generation to be reopened.
-func (s *sight) isOpen(c *candidate, reopen *uint64) bool {
+func (s *lookup) isOpen(c *candidate, reopen *uint64) bool {
 	switch {
 	case s.mine:
 		return false
@@ -37,18 +37,18 @@ func (s *sight) isOpen(c *candidate, reopen *uint64) bool {
 	return s.at == c.place && (c.takes(&s.rec) || reopen != nil && s.rec.opens(*reopen))
 }
 
-// look looks up the claim on an event, in its own week and in the others that count: first among
+// lookUp looks up the claim on an event, in its own week and in the others that count: first among
 // the transaction's own. A claim that is free is found in the event's own week only.
-func (f *txFinder) look(c *candidate) (s sight, err error) {
+func (f *txFinder) lookUp(c *candidate) (s lookup, err error) {
 	s.at = c.place
 	s.rec, s.found, err = f.finder.known(&f.req.claims.set, &c.place)
 	if near := f.req.claims.set.nearOf(c); err == nil && (!s.found || c.takes(&s.rec)) && len(near) > 0 {
 		if rec, mine, _ := f.held(c.place, c.lock); mine {
-			return sight{rec: rec, at: c.place, found: true, mine: true}, nil
+			return lookup{rec: rec, at: c.place, found: true, mine: true}, nil
 		}
 		for _, at := range near {
 			if rec, mine, _ := f.held(at, f.core.lockName(f.req.claims.set.key(&at))); mine {
-				return sight{rec: rec, at: at, found: true, mine: true}, nil
+				return lookup{rec: rec, at: at, found: true, mine: true}, nil
 			}
 		}
 		if rec, at, there, nearErr := f.finder.knownNear(&f.req.claims.set, c); there || nearErr != nil {
@@ -132,11 +132,11 @@ func (f *txFinder) claimOf(ev *Event) (i int, err error) {
 
 // reserve looks a claim up, and reserves it for the transaction if there is none or it is to be
 // reopened; free reports success. Neither found nor free means that another transaction has it.
-func (f *txFinder) reserve(c *candidate, reopen *uint64) (s sight, free bool, err error) {
+func (f *txFinder) reserve(c *candidate, reopen *uint64) (s lookup, free bool, err error) {
 	before := f.core.applying.Load()
 	// The reservation follows the look-up, so that a look at an old claim does not make it look
 	// open to others.
-	s, err = f.look(c)
+	s, err = f.lookUp(c)
 	if err != nil || !s.isOpen(c, reopen) {
 		return s, false, err
 	}
@@ -161,13 +161,13 @@ func (f *txFinder) reserve(c *candidate, reopen *uint64) (s sight, free bool, er
 
 // confirm looks up again a claim that was reserved after the first look, and ends the reservation
 // unless the claim is still open.
-func (f *txFinder) confirm(c *candidate, reopen *uint64) (s sight, free bool, err error) {
+func (f *txFinder) confirm(c *candidate, reopen *uint64) (s lookup, free bool, err error) {
 	defer func() { // also if the store panics, and the application recovers
 		if !free {
 			f.req.claimant.Release(c.lock)
 		}
 	}()
-	s, err = f.look(c)
+	s, err = f.lookUp(c)
 	return s, err == nil && s.isOpen(c, reopen), err
 }
 
@@ -188,7 +188,7 @@ func (f *txFinder) locks(places []place) []occ.Name {
 
 // taken returns the visible state of a claim that cannot be reserved: that it is the transaction's
 // own, or nothing.
-func (f *txFinder) taken(by occ.Reservation, c *candidate, near []place) (s sight) {
+func (f *txFinder) taken(by occ.Reservation, c *candidate, near []place) (s lookup) {
 	s.at = c.place
 	s.rec, s.mine = f.own(by, f.req.claims.set.key(&s.at))
 	for i := 0; !s.mine && i < len(near); i++ {
@@ -196,7 +196,7 @@ func (f *txFinder) taken(by occ.Reservation, c *candidate, near []place) (s sigh
 		s.rec, s.mine = f.own(by, f.req.claims.set.key(&s.at))
 	}
 	if !s.mine {
-		return sight{}
+		return lookup{}
 	}
 	s.found = true
 	return s

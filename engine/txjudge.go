@@ -18,10 +18,10 @@ type txJudge struct {
 
 	ahead *ahead // the result of Prefetch; nil if there was none
 
-	told     bool          // of claims or their absence, which are as of now and not as of the start as reads are
-	kept     verdictCounts // verdicts given and not rolled back
-	attempts verdictCounts // all verdicts given
-	watched  *observation  // nil without an observer
+	sawClaims bool          // verdicts depend on claims or their absence, which are as of now and not as of the start as reads are
+	effective verdictCounts // verdicts given and not rolled back
+	attempts  verdictCounts // all verdicts given
+	watched   *observation  // nil without an observer
 }
 
 // prefetch prepares events, in place of the previous ones.
@@ -52,8 +52,8 @@ func (j *txJudge) tryClaim(ev *Event, reopen *uint64) (Result, error) {
 	if err := j.judge(ev, reopen, &res); err != nil {
 		res = Result{Verdict: Failed, Err: err}
 	}
-	j.told = j.told || res.Verdict != InFlight && res.Verdict != TooNew && res.Verdict != Failed
-	j.kept[res.Verdict]++
+	j.sawClaims = j.sawClaims || res.Verdict != InFlight && res.Verdict != TooNew && res.Verdict != Failed
+	j.effective[res.Verdict]++
 	j.attempts[res.Verdict]++
 	j.watched.note(ev, res.Verdict)
 	return res, res.Err
@@ -175,7 +175,7 @@ func (j *txJudge) judgeCandidate(c *candidate, ev *Event, reopen *uint64, res *R
 // reserveVisible reserves a candidate's name as reserve does, and returns a batch that is not after
 // what it has seen. If verdicts need not be durable at once, it waits until the claim of another
 // transaction in progress is visible: that is soon, and durable before this transaction.
-func (j *txJudge) reserveVisible(c *candidate, reopen *uint64) (s sight, free bool, asOf uint64, err error) {
+func (j *txJudge) reserveVisible(c *candidate, reopen *uint64) (s lookup, free bool, asOf uint64, err error) {
 	asOf = j.core.applied.at.Load()
 	s, free, err = j.txFinder.reserve(c, reopen)
 	if err != nil || free || s.found || !j.lazy {
@@ -189,18 +189,18 @@ func (j *txJudge) reserveVisible(c *candidate, reopen *uint64) (s sight, free bo
 }
 
 // keep keeps a candidate that is Claimed: a new one, or the next generation of the claim that was
-// found. told gets its record.
-func (j *txJudge) keep(c *candidate, ev *Event, s *sight, told *ClaimRecord) {
-	*told = newRecord(ev, c.seen)
+// found. record becomes its record.
+func (j *txJudge) keep(c *candidate, ev *Event, s *lookup, record *ClaimRecord) {
+	*record = newRecord(ev, c.seen)
 	if s.found {
 		if !c.takes(&s.rec) { // a dead letter is replayed
-			told.FirstSeen, told.SentUnixMilli, told.Origin, told.Window, told.Fingerprint = s.rec.FirstSeen, s.rec.SentUnixMilli, s.rec.Origin, s.rec.Window, s.rec.Fingerprint
+			record.FirstSeen, record.SentUnixMilli, record.Origin, record.Window, record.Fingerprint = s.rec.FirstSeen, s.rec.SentUnixMilli, s.rec.Origin, s.rec.Window, s.rec.Fingerprint
 		}
-		told.Generation = s.rec.Generation + 1
+		record.Generation = s.rec.Generation + 1
 		c.again = true
 	}
 	j.own(c)
-	j.txFinder.req.claims.add(c, *told)
+	j.txFinder.req.claims.add(c, *record)
 }
 
 // own makes a candidate the owner's, if an owner claims.

@@ -37,7 +37,7 @@ func (tx *Tx) Unclaim(ev Event, rec ClaimRecord) error {
 	if i, mine := tx.judge.txFinder.index(e.reserved.Get(e.core.lockName(u.key)), u.key); mine && tx.req.claims.set.claims[i].owned {
 		return tx.req.belongs()
 	}
-	now, found, err := e.finder.readKept(u.key, week)
+	now, found, err := e.finder.readRetained(u.key, week)
 	switch {
 	case err != nil:
 		return err

@@ -138,7 +138,7 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 	committed, left := false, false // left: the committer may still refer to the transaction
 	finish := func() {
 		if committed {
-			e.core.counters.verdicts.add(&tx.judge.kept)
+			e.core.counters.verdicts.add(&tx.judge.effective)
 			e.core.counters.withdrawn.Add(tx.req.writes.unclaimed())
 		}
 		e.transactor.end(tx)

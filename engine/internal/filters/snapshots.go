@@ -173,12 +173,12 @@ func (s *Snapshots) writeSnapshot(cut *snapshot) error {
 // trimJournal removes what both snapshots contain from the journal.
 func (s *Snapshots) trimJournal() error {
 	s.mu.Lock()
-	kept := min(s.seqs[0], s.seqs[1])
+	older := min(s.seqs[0], s.seqs[1])
 	s.mu.Unlock()
-	if kept == 0 {
+	if older == 0 {
 		return nil
 	}
-	return s.opt.Store.TrimJournal(kept + 1)
+	return s.opt.Store.TrimJournal(older + 1)
 }
 
 // SaveLast leaves one snapshot, of the last batch, when the engine closes. The other one and the

@@ -19,10 +19,10 @@ func (n *Table) Release(oldest weekbucket.Week, writes []storage.StateWrite, lim
 		n.legacy = nil // it has no notes, and needs none: all its claims are removed
 	}
 	n.forgetRecent()
-	var kept refSet
+	var retained refSet
 	for week, used := range n.used {
 		if week >= oldest {
-			kept.addAll(used)
+			retained.addAll(used)
 		}
 		for ref := uint64(0); week < oldest && ref < limits.Names; ref++ {
 			if !used.has(ref) {
@@ -42,7 +42,7 @@ func (n *Table) Release(oldest weekbucket.Week, writes []storage.StateWrite, lim
 	list := *n.list.Load()
 	for ref := range list {
 		name := list[ref].Load()
-		if name == nil || kept.has(uint64(ref)) {
+		if name == nil || retained.has(uint64(ref)) {
 			continue
 		}
 		if len(writes) >= limit {
@@ -62,12 +62,12 @@ func (n *Table) ReleaseScope(scope string, oldest weekbucket.Week, writes []stor
 	if !known || n.legacy != nil {
 		return 0, nil, writes
 	}
-	kept := false
+	retained := false
 	for week, used := range n.used {
 		switch {
 		case !used.has(ref):
 		case week >= oldest || !n.of(n.scopes, week).has(ref):
-			kept = true
+			retained = true
 		default:
 			weeks = append(weeks, week)
 		}
@@ -78,7 +78,7 @@ func (n *Table) ReleaseScope(scope string, oldest weekbucket.Week, writes []stor
 		n.scopes[week].remove(ref)
 		writes = append(writes, useWrite(week, ref, nil))
 	}
-	if !kept && len(weeks) > 0 {
+	if !retained && len(weeks) > 0 {
 		writes = n.remove(scope, ref, writes)
 		n.sortFree()
 	}
