@@ -21,8 +21,8 @@ func (r *response) codings() (codings []string) {
 	return codings
 }
 
-// sendAccepted sends a stored response to a client with these headers, which may accept other
-// content codings than the client of the first request: gzip is decoded for it.
+// sendAccepted sends a stored response to a client with these headers. The client may not accept
+// the content coding that the first client accepted: then gzip is decoded.
 func (r *response) sendAccepted(w http.ResponseWriter, client http.Header) {
 	codings := r.codings()
 	refused := false
@@ -39,7 +39,7 @@ func (r *response) sendAccepted(w http.ResponseWriter, client http.Header) {
 	}
 }
 
-// sendDecoded sends the response without its coding gzip, or as it is if that is not the coding of the body.
+// sendDecoded sends the response without its coding gzip, or unchanged if the body is not gzip.
 func (r *response) sendDecoded(w http.ResponseWriter) {
 	body, err := gzip.NewReader(bytes.NewReader(r.body))
 	if err != nil {
@@ -47,7 +47,7 @@ func (r *response) sendDecoded(w http.ResponseWriter) {
 		return
 	}
 	setAll(w.Header(), r.header)
-	for _, name := range []string{"Content-Encoding", "Content-Length", "Etag", "Digest", "Content-Digest"} { // those of the coded body
+	for _, name := range []string{"Content-Encoding", "Content-Length", "Etag", "Digest", "Content-Digest"} { // headers of the encoded body
 		w.Header().Del(name)
 	}
 	w.WriteHeader(r.status)
@@ -60,8 +60,8 @@ func (r *response) sendDecoded(w http.ResponseWriter) {
 func isGzip(coding string) bool { return coding == "gzip" || coding == "x-gzip" }
 
 // accepts reports whether a client with these headers accepts a content coding. Without
-// Accept-Encoding it accepts any (RFC 9110, section 12.5.3), but clients that do not decode gzip
-// commonly do not send it.
+// Accept-Encoding a client accepts any coding (RFC 9110, section 12.5.3), but clients that cannot
+// decode gzip usually do not send that header.
 func accepts(client http.Header, coding string) bool {
 	values := client.Values("Accept-Encoding")
 	if len(values) == 0 {

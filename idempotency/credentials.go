@@ -13,7 +13,8 @@ var credentials = []string{
 	"X-Amz-Security-Token",
 }
 
-// withoutCredentials returns the headers that are stored: those that carry no credentials, or are named.
+// withoutCredentials returns the headers that are stored: those that carry no credentials, and
+// those that are named.
 func withoutCredentials(h http.Header, named []string) http.Header {
 	stored := http.Header{}
 	for name, values := range h {

@@ -8,8 +8,8 @@
 //	protect, err := idempotency.New(eng, idempotency.Options{Tenant: tenantOf})
 //	mux.Handle("POST /payments", authenticate(protect(payments)))
 //
-// The middleware belongs inside of authentication, since a replay does not reach the handler, and
-// outside of what compresses responses.
+// Place the middleware inside authentication, because a replay does not reach the handler, and
+// outside a middleware that compresses responses.
 //
 // # Answers
 //
@@ -38,45 +38,47 @@
 //
 // # Responses
 //
-// The response is held back until it is durable with its key: a client that has received a response
-// gets the same one again. So the handler's ResponseWriter is neither a Flusher nor a Hijacker, and
-// [http.ResponseController] finds no other method. Trailers are kept and replayed. Informational
-// responses (1xx) are not sent. Headers that an outer middleware sets are not kept; the handler's
-// replace those of the same name, except that Set-Cookie and Vary are added to. Headers that carry
-// credentials, such as Set-Cookie, are in the first response only, unless Options.KeepCredentials
-// names them.
+// The response is held back until it is durable with its key, so that a client that has received a
+// response gets the same one again. So the handler's ResponseWriter is neither a Flusher nor a
+// Hijacker, and [http.ResponseController] finds no further methods. Trailers are kept and replayed.
+// Informational responses (1xx) are not sent. Headers that an outer middleware sets are not kept.
+// The handler's headers replace those with the same name, except for Set-Cookie and Vary, to which
+// values are added. Headers that carry credentials, such as Set-Cookie, are sent with the first
+// response only, unless Options.KeepCredentials names them.
 //
-// Paths are compared without a slash at their end, since [http.ServeMux] redirects from one form to
-// the other. Middlewares that redirect to another host or path belong outside.
+// Paths are compared without a slash at the end, because [http.ServeMux] redirects from one form to
+// the other. Place middlewares that redirect to another host or path outside this one.
 //
-// A response above Options.MaxResponseBytes still reaches the client. The key is stored as done,
-// without the response, before the first byte is sent; the rest is sent as the handler writes it.
-// Its retries get 409 and do not run the handler again.
+// A response above Options.MaxResponseBytes still reaches the client. Before the first byte is
+// sent, the key is stored as done, without the response. The rest is sent as the handler writes it.
+// Retries get 409 and do not run the handler again.
 //
 // # Failures
 //
-// A response with a status of 500 or above, or one of 307, 308, 401, 402, 403, 408, 409, 425 and 429,
-// a panic, a response that ends before its Content-Length, and a handler that returns without a
-// response after [Update] failed, are failures: they release the key, so that a retry runs the handler
-// again, and the handler must undo what it did. Options.Keep decides otherwise; a panic and a missing
-// or short response are then kept as status 500.
+// Failures are: a response with a status of 500 or above, or one of 307, 308, 401, 402, 403, 408,
+// 409, 425 and 429; a panic; a response that ends before its Content-Length; and a handler that
+// returns without a response after [Update] failed. A failure releases the key, so that a retry
+// runs the handler again, and the handler must undo what it did. Options.Keep decides otherwise; a
+// panic and a missing or short response are then kept as status 500.
 //
-// A status of 2xx is always kept. Status 499 is not, nor is any other that the handler writes after
-// the context of its request has ended, nor a missing response then: the handler may have given up
-// because its client had gone. A handler that then answers with an error must undo what it did.
+// A status of 2xx is always kept. Status 499 is never kept. After the context of the request has
+// ended, no other status is kept either, and no missing response, because the handler may have
+// given up when its client had gone. A handler that then answers with an error must undo what it
+// did.
 //
 // While the handler runs its key is leased (Options.Lease), and the lease is renewed three times in
-// that time. Leases and retention follow the clock of the engine: if it jumps ahead by more than the
-// lease, a retry can run the handler at the same time, and if it is set back by more than a week, keys
-// that were used in between are not recognised. If the process dies, the lease expires and exactly one retry runs the handler. That
-// is also so if the process dies after the handler has returned and before the result is durable,
-// unless the effects and the result are in one transaction (below). If the lease is lost to another
-// request, after a long pause of the process, the request's context is canceled
-// with the cause [engine.ErrLeaseLost], the handler's response is dropped, and the answer is 409.
+// that time. Leases and retention follow the clock of the engine: if it jumps ahead by more than
+// the lease, a retry can run the handler at the same time, and if it is set back by more than a
+// week, keys that were used in between are not recognised. If the process dies, the lease expires
+// and exactly one retry runs the handler. This also happens if the process dies after the handler
+// has returned and before the result is durable, unless the effects and the result are in one
+// transaction (below). If another request takes the key over after a long pause of the process, the
+// request's context is canceled with the cause [engine.ErrLeaseLost], the handler's response is
+// dropped, and the answer is 409.
 //
 // # Transactions
 //
 // A handler whose state is in the engine does its work with [Update]: what it writes, and the key
 // with its response, commit in one transaction. A crash leaves both or neither, so the work is done
-// once for each key, whenever the process dies. Effects outside of the engine are not covered.
+// once for each key, no matter when the process dies. Effects outside the engine are not covered.
 package idempotency

@@ -19,11 +19,11 @@ import (
 	"strings"
 )
 
-// fingerprint returns the keyed hash of what must be the same in all requests with a key. body is that
-// of Options.Fingerprint.
+// fingerprint returns the keyed hash of the parts that must be the same in all requests with a key.
+// body is the result of Options.Fingerprint.
 func fingerprint(r *http.Request, secret, body []byte) string {
 	asked, err := url.ParseRequestURI(r.RequestURI)
-	if err != nil { // it is not from a client
+	if err != nil { // a request that no client has sent need not have a RequestURI
 		asked = r.URL
 	}
 	mac := hmac.New(sha256.New, secret)
@@ -38,17 +38,18 @@ func fingerprint(r *http.Request, secret, body []byte) string {
 	return string(mac.Sum(nil))
 }
 
-// hostname returns the host without its port, which a server may change when it is started again.
+// hostname returns the host without its port, because the port of a server may change when it is
+// started again.
 func hostname(host string) string {
 	return strings.ToLower((&url.URL{Host: host}).Hostname())
 }
 
-// cleaned returns the path without a slash at its end, doubled slashes and dots: http.ServeMux redirects
-// from one form to the other, and the client sends its key to both.
+// cleaned returns the path without a slash at its end, doubled slashes and dots, because
+// http.ServeMux redirects from one form to the other, and the client sends its key to both.
 func cleaned(u *url.URL) string { return path.Clean(u.EscapedPath()) }
 
-// bodyFingerprint returns a hash of the body: of its parts, without their boundary, if it is multipart, as
-// clients that make a form again choose another boundary.
+// bodyFingerprint returns a hash of the body. For a multipart body it is a hash of the parts
+// without their boundary, because a client that makes the form again chooses another boundary.
 func bodyFingerprint(r *http.Request, body []byte) []byte {
 	h := sha256.New()
 	if kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err == nil && strings.HasPrefix(kind, "multipart/") {

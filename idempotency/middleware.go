@@ -83,8 +83,8 @@ func (m *middleware) receive(w http.ResponseWriter, r *http.Request, next http.H
 	m.answer(w, r, tenant, ev, next)
 }
 
-// claim claims the key of a request. While another request with it is in progress, it waits for that
-// one, up to Options.Wait.
+// claim claims the key of a request. While another request with the key is in progress, claim waits
+// for it, up to Options.Wait.
 func (m *middleware) claim(ctx context.Context, ev engine.Event) (engine.Result, error) {
 	const shortest, longest = 10 * time.Millisecond, 250 * time.Millisecond
 	end := time.Now().Add(m.opt.Wait)
@@ -112,7 +112,7 @@ func (m *middleware) answer(w http.ResponseWriter, r *http.Request, tenant strin
 	res, err := m.claim(r.Context(), ev)
 	if err != nil {
 		m.report(r, err)
-		if _, bad := errors.AsType[*engine.EventError](err); bad { // the store has not failed: FailOpen does not count
+		if _, bad := errors.AsType[*engine.EventError](err); bad { // the store has not failed, so FailOpen does not apply
 			refuse(w, http.StatusInternalServerError, problemUnjudged, "the "+m.opt.Header+" cannot be judged")
 			return
 		}
@@ -233,7 +233,7 @@ func (m *middleware) refuseStore(w http.ResponseWriter) {
 	refuse(w, http.StatusServiceUnavailable, problemUnavailable, "the store of idempotency keys is unavailable: retry with the same key")
 }
 
-// retryAfter rounds up to whole seconds, at least one.
+// retryAfter returns the time in whole seconds, rounded up, at least one.
 func retryAfter(w http.ResponseWriter, wait time.Duration) {
 	seconds := max(1, int64((wait+time.Second-1)/time.Second))
 	w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))

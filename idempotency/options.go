@@ -25,13 +25,13 @@ type Options struct {
 	// Tenant returns the tenant of a request, up to MaxTenantBytes; keys of different tenants never
 	// match. It must return an authenticated identity, never a header chosen by the client. After
 	// an error, the answer has status 500, or that of a StatusError. It must be safe for concurrent
-	// use, and not read the body, which is compared with that of the first request. It must be set
-	// unless SharedKeys is.
+	// use, and must not read the body, which is compared with that of the first request. It must be
+	// set unless SharedKeys is set.
 	Tenant func(*http.Request) (string, error)
 
-	// SharedKeys gives all callers one set of keys, without a Tenant: a caller that sends the key and the
-	// request of another caller gets the response of that caller, before the handler can check
-	// anything. Set it only if every caller may read every response.
+	// SharedKeys gives all callers one set of keys, without a Tenant. A caller that sends the key
+	// and the request of another caller gets the response of that caller, before the handler can
+	// check anything. Set it only if every caller may read every response.
 	SharedKeys bool
 
 	// Methods are the HTTP methods that need a key, in upper case; other requests reach the handler
@@ -50,9 +50,10 @@ type Options struct {
 	// least a second, at most limits.Lease. Retry-After is the remaining time.
 	Lease time.Duration
 
-	// Wait is how long a retry waits for the response of a first request that is in progress, before
-	// its answer is 409 with Retry-After. 0 = it does not wait. Each retry that waits keeps its
-	// connection and looks the key up up to a hundred times a second at first, and then four times.
+	// Wait is how long a retry waits for the response of a first request that is in progress,
+	// before the answer is 409 with Retry-After. 0 = it does not wait. Each retry that waits keeps
+	// its connection. It looks up the key at most a hundred times a second at first, and later four
+	// times a second.
 	Wait time.Duration
 
 	// MaxRequestBytes is the maximum size of a request's body, which is read before the handler
@@ -64,18 +65,18 @@ type Options struct {
 	// together.
 	MaxResponseBytes int
 
-	// Keep reports whether a response with that status is the result of its key, which retries get;
-	// otherwise the key is released, and a retry runs the handler again. It is not asked for 2xx,
-	// which is always kept, and not for 499, nor for a status that the handler wrote after the
-	// context of the request had ended, which never are. A panic, and a response that is missing or
-	// short, count as 500. nil = all are kept but 307, 308, 401, 402, 403, 408, 409, 425, 429 and
-	// those of 500 and above. It must be safe for concurrent use.
+	// Keep reports whether a response with that status is the result of its key, which retries get.
+	// Otherwise the key is released, and a retry runs the handler again. It is not called for 2xx,
+	// which is always kept, nor for 499 and for a status that the handler wrote after the context
+	// of the request had ended, which are never kept. A panic, and a response that is missing or
+	// short, count as 500. nil = all statuses are kept except 307, 308, 401, 402, 403, 408, 409,
+	// 425, 429 and those of 500 and above. It must be safe for concurrent use.
 	Keep func(status int) bool
 
-	// Fingerprint returns what distinguishes the body of a request from others: a request with the
+	// Fingerprint returns the part of a body that distinguishes it from others. A request with the
 	// key of an earlier one and another fingerprint gets 422. Method, host, path and query are
-	// compared in any case. It must not read the request's Body. nil = the whole body; of a multipart
-	// body its parts, whatever the boundary is. It must be safe for concurrent use.
+	// compared in any case. It must not read the request's Body. nil = the whole body; of a
+	// multipart body its parts, whatever the boundary is. It must be safe for concurrent use.
 	Fingerprint func(r *http.Request, body []byte) []byte
 
 	// KeepCredentials names headers of responses, such as "Set-Cookie", that are stored and replayed
@@ -90,10 +91,11 @@ type Options struct {
 	// durable and does not fall if keys are dropped or forgotten earlier.
 	MaxKeysPerTenant int
 
-	// FailOpen runs the handler without a key while the store fails, or has not answered after five
-	// seconds, or after half of the time until the deadline of the request's context if that is less.
-	// A request can then be run more than once. By default the answer is 503; while the store stalls, a
-	// request waits for its claim until its context ends, and for the end of its run as long as Lease.
+	// FailOpen runs the handler without a key when the store returns an error, or has not answered
+	// after five seconds or half of the time until the deadline of the request's context, whichever
+	// is less. A request can then run more than once. Without FailOpen the answer is 503. While the
+	// store stalls, a request then waits for its claim until its context ends, and waits for the
+	// end of its run as long as Lease.
 	FailOpen bool
 
 	// Secret keys the fingerprints in the store (HMAC-SHA256). If it changes, retries of earlier

@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// ProblemTypes precedes the name of a problem in the type of the middleware's own answers:
-// docs/idempotency.md lists the names.
+// ProblemTypes is the prefix of the type of the middleware's own answers. The name of a problem
+// follows; docs/idempotency.md lists the names.
 const ProblemTypes = "https://github.com/hapax-dev/hapax/blob/main/docs/idempotency.md#"
 
 // Names of problems, which follow ProblemTypes.

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 )
 
-// ErrAnswered is an error of Update: the handler has begun its response, or an earlier Update has
-// written it. A handler must write its response either in Update or outside of it.
+// ErrAnswered is an error of Update. The handler has already begun its response, or an earlier
+// Update has written it. A handler must write its response either in Update or outside it.
 var ErrAnswered = errors.New("idempotency: the request already has a response: write it once, in Update")
 
 // A recorder is the handler's ResponseWriter: it holds the response back. A body above the limit is
@@ -24,7 +24,7 @@ type recorder struct {
 
 	header http.Header // the handler's
 	kept   response    // with the headers at the time of WriteHeader
-	length int64       // of the body, as its headers say; -1: they do not
+	length int64       // length of the body in its headers; -1 if they do not contain it
 	late   bool        // ctx had ended when the response was begun
 	direct bool        // the response is no longer held back
 	err    error       // the error of overflow: nothing may be sent
@@ -81,8 +81,8 @@ func (rec *recorder) bodyAllowed() bool {
 	return rec.kept.status != http.StatusNoContent && rec.kept.status != http.StatusNotModified
 }
 
-// isShort reports whether the complete response to a request with that method has less of a body than
-// its headers say: no client would accept it.
+// isShort reports whether the body of the complete response to a request with that method is
+// shorter than its headers say. No client would accept it.
 func (rec *recorder) isShort(method string) bool {
 	return !rec.direct && rec.bodyAllowed() && method != http.MethodHead && int64(len(rec.kept.body)) < rec.length
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A run is one call of the handler, under the lease on its key. After the handler was called, the run
-// reads nothing of the request that the handler got, which handlers change.
+// A run is one call of the handler, under the lease on its key. After it has called the handler,
+// the run does not read the handler's request, because handlers change it.
 type run struct {
 	m     *middleware
 	w     http.ResponseWriter
@@ -24,10 +24,10 @@ type run struct {
 	work     context.Context         // the handler's
 	cancel   context.CancelCauseFunc // of work
 	stop     func()                  // ends the renewals and waits for the last one; may be called more than once
-	renewing chan struct{}           // full during a renewal, and while a transaction of Update commits
+	renewing chan struct{}           // full during a renewal and while a transaction of Update commits
 
 	mu      sync.Mutex // guards the fields below: after a timeout, the handler can still be in Update
-	ended   bool       // the handler has returned, or was abandoned: Update changes nothing below
+	ended   bool       // the handler has returned or was abandoned, and Update changes none of these fields
 	settled bool       // the key is finished; set inside renewing while renewals run
 	answer  *response  // of Update; nil if the handler's response is in rec
 	undone  bool       // Update has failed
@@ -56,8 +56,8 @@ func (x *run) serve(next http.Handler) {
 	x.end()
 }
 
-// serveCopy calls a handler with a copy of the request, and removes the temporary files of the form
-// that it has parsed: the server does that for its own request only.
+// serveCopy calls a handler with a copy of the request, and removes the temporary files of a form
+// that the handler has parsed. The server does that only for the original request.
 func serveCopy(ctx context.Context, next http.Handler, w http.ResponseWriter, r *http.Request) {
 	theirs := r.WithContext(ctx)
 	defer func() { // also after a panic
@@ -106,8 +106,8 @@ func (x *run) renew(ctx context.Context) error {
 	return err
 }
 
-// closeUpdates makes Update leave the run as it is. The engine decides whether the transaction of an
-// Update that is in progress or the result of the run gets the key.
+// closeUpdates prevents later changes of the run by Update. If an Update is in progress, the engine
+// decides who finishes the key: the transaction of the Update or the run.
 func (x *run) closeUpdates() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -167,7 +167,7 @@ func (x *run) end() {
 }
 
 // overflow finishes the key before a response that is too large is sent. A response that releases
-// its key promises nothing and is sent at once.
+// its key is sent at once.
 func (x *run) overflow() error {
 	status := x.rec.kept.status
 	if !keeps(x.m.opt.Keep, status, x.rec.late) {
@@ -183,10 +183,11 @@ func (x *run) overflow() error {
 	return nil
 }
 
-// keptFailure is the result of a run without a whole response, if Options.Keep keeps its status.
+// keptFailure returns the result of a run without a complete response, if Options.Keep keeps its
+// status.
 var keptFailure = &response{status: http.StatusInternalServerError}
 
-// fail ends a run without a whole response. canceled says that its context has ended.
+// fail ends a run without a complete response. canceled says that its context has ended.
 func (x *run) fail(canceled bool) error {
 	switch {
 	case x.settled:
@@ -198,8 +199,8 @@ func (x *run) fail(canceled bool) error {
 	return x.release()
 }
 
-// ending returns a context for the end of the run, also if the client has gone. While the store stalls,
-// it lasts as long as the lease, after which a retry can take the key over.
+// ending returns a context for the end of the run, which does not end when the client has gone. It
+// ends after the lease at the latest, when a retry can take the key over.
 func (x *run) ending() (context.Context, context.CancelFunc) {
 	patience := x.m.opt.Lease
 	if x.m.opt.FailOpen {

@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// A Transport is an [http.RoundTripper] that gives requests an idempotency key. The key is that of
-// the request's header, which is sent unchanged; otherwise that of the request's context
-// ([WithKey], [WithNewKey]); otherwise a new UUIDv7. The caller's request is not changed.
+// A Transport is an [http.RoundTripper] that gives requests an idempotency key. If the request's
+// header has a key, it is sent unchanged. Otherwise the key comes from the request's context
+// ([WithKey], [WithNewKey]), or is a new UUIDv7. The caller's request is not changed.
 //
 // Retries below the transport, such as those of [http.Transport], have the same key. Retries above
 // it, which pass a request to the transport again, have the same key if it is in the header or the

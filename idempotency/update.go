@@ -21,13 +21,12 @@ var ErrNoMiddleware = errors.New("idempotency: the context is not that of a requ
 // After an error none of it is applied, except as [engine.ErrOutcomeUnknown] says; the handler can
 // still write another response, such as a rejection, to its own ResponseWriter. If it returns
 // without one, that is a failure with status 500. So after a crash, a retry either gets the
-// response, or none of the work was done and the retry does it.
+// response, or does the work, none of which was done before.
 //
-// Each run of fn gets a ResponseWriter of its own, which begins with the headers that the handler
-// has set. With [engine.Retries], fn runs again after a conflict, and only the response of the last
-// run counts. That response is kept whatever its status is: to undo the work, fn returns an error.
-// A response larger than Options.MaxResponseBytes is sent after the commit, and its retries
-// get 409.
+// Each run of fn gets a new ResponseWriter, which starts with the headers that the handler has set.
+// With [engine.Retries], fn runs again after a conflict, and only the response of the last run
+// counts. That response is kept whatever its status is: to undo the work, fn returns an error. A
+// response larger than Options.MaxResponseBytes is sent after the commit, and its retries get 409.
 //
 // The error is [engine.ErrLeaseLost] if another request with the key has taken over. For a request
 // without a key, because it needs none or because of Options.FailOpen, Update runs fn and sends its
@@ -58,7 +57,7 @@ func (x *run) update(ctx context.Context, fn func(*engine.Tx, http.ResponseWrite
 		return ErrAnswered
 	}
 	var answer *response
-	// no renewal runs, which could find the key finished and take that for a lost lease
+	// no renewal runs now: it could mistake the finished key for a lost lease
 	committing := false
 	defer func() {
 		if committing {
@@ -146,7 +145,7 @@ func (p *plain) update(ctx context.Context, fn func(*engine.Tx, http.ResponseWri
 		return err
 	}
 	p.sent = true
-	clear(p.w.Header()) // the answer has begun with them
+	clear(p.w.Header()) // the response started with these headers
 	answer.send(p.w)
 	return nil
 }

@@ -217,7 +217,7 @@ func (l *listener[M]) enter(ctx context.Context, message M, id string, lease *en
 	return "", l.release(context.WithoutCancel(ctx), id, lease, fmt.Errorf("%w: %s", err, l.Options.IDs.Text(id)))
 }
 
-// patience is how long the end of a claim may take while the store stalls. It is the lease, after
+// patience is how long the end of a claim may take while the store stalls: at most the lease, after
 // which another listener can take the claim over.
 func (l *listener[M]) patience() time.Duration {
 	if l.Options.FailOpen {

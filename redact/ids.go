@@ -2,10 +2,10 @@
 //
 // Ids of events and messages, correlation ids, and idempotency keys with their tenants come from
 // strangers. They are needed to find an event, and they can be personal data. Options of several
-// packages have a field IDs of this package's type, and show no id in another way, neither in logs and
-// spans nor in the texts of errors. Names that the application configures, such as scopes, queues and
-// topics, are shown as they are: do not make them from personal data. A dead letter contains its
-// record, and so its id, in any case.
+// packages have a field of type IDs, which says how ids appear in logs, in spans and in the texts
+// of errors. They show ids in no other way. Names that the application configures, such as scopes,
+// queues and topics, are shown as they are: do not make them from personal data. A dead letter
+// contains its record, and so its id, in any case.
 //
 // A handler's own errors are shown as they are, cut and escaped: what they say about ids is up to the
 // application.
@@ -46,13 +46,14 @@ const (
 // a quote or a backslash, is quoted and escaped as in a Go string. It is the default.
 func Plain() IDs { return IDs{} }
 
-// Hashed shows the first 32 hexadecimal digits of the id's HMAC-SHA256 with secret, which has at least
-// MinSecretBytes random bytes. With the same secret in all services and after each restart, an id has
-// the same hash everywhere. Who has the secret finds the log lines of an id with
+// Hashed shows the first 32 hexadecimal digits of the id's HMAC-SHA256 with secret, which has at
+// least MinSecretBytes random bytes. With the same secret in all services and after each restart,
+// an id has the same hash everywhere. Anyone who has the secret can find the log lines of an id
+// with
 //
 //	printf %s "$ID" | openssl dgst -sha256 -mac HMAC -macopt hexkey:"$SECRET" | grep -o '[0-9a-f]\{64\}' | cut -c1-32
 //
-// or with Text. Who has only the log can verify no guess of an id.
+// or with Text. Anyone who has only the log cannot verify a guess of an id.
 func Hashed(secret []byte) IDs { return IDs{hashed, string(secret)} }
 
 // Omitted shows no ids.

@@ -39,8 +39,8 @@ func (cs *calls) Claiming(ctx context.Context, events []engine.Event) func([]eng
 	return c.done
 }
 
-// A call is a call that claims, between Claiming and its results. Calls are reused, so that they
-// allocate nothing.
+// A call is a call that claims, between Claiming and its results. Calls are reused to avoid
+// allocations.
 type call struct {
 	calls  *calls
 	done   func([]engine.Result) // finish
@@ -51,7 +51,7 @@ type call struct {
 
 func (c *call) finish(results []engine.Result) {
 	if len(results) != len(c.events) {
-		return // a bug of the caller: half of it would be counted wrong
+		return // a bug of the caller: do not count a part of the call
 	}
 	took := time.Since(c.start).Seconds()
 	c.calls.scopes.count(c.events, results)

@@ -6,9 +6,8 @@
 //	eng, err := engine.Open(store, engine.Options{Observer: obs})
 //	stop := obs.Watch(eng)
 //
-// New registers all metrics or none. Watch adds the figures that only the engine has; they end with
-// stop or when the engine is closed, and neither makes a scrape fail. Close unregisters the
-// metrics.
+// New registers all metrics or none. Watch adds the figures that only the engine has, until stop is
+// called or the engine is closed. Neither makes a scrape fail. Close unregisters the metrics.
 //
 // # Metrics
 //
@@ -50,16 +49,17 @@
 //	dedup_oldest_week_start_timestamp_seconds  gauge                                  Monday of the oldest retained week
 //
 // The outcomes are the names of the engine's verdicts: claimed, duplicate, in_flight, too_old,
-// too_new, error, pending, mismatch. From the first verdict in a scope, all eight of it exist, with
-// the value 0. Verdicts in a transaction count when it commits, and not if it was rolled back to an
-// earlier savepoint. dedup_claim_attempts_total counts all of them when the transaction ends: the
-// difference is wasted work. The calls are single (TryClaim), batch (TryClaimBatch with more than
-// one event) and transaction (a run of Update's closure that judged an event, until it is durable
-// or undone). A call that ends before any event is judged (its context is done, or it is a short
-// form without a default scope) is not counted. Claims that are withdrawn (engine.Tx.Unclaim)
-// remain in dedup_claims_total, and dedup_claims_withdrawn_total counts them: the difference is
-// the number of events that remained claimed. Counters of a watched engine count from its opening.
-// Histograms have native and classic buckets, and the trace as exemplar where a span is sampled.
+// too_new, error, pending, mismatch. From the first verdict in a scope on, the counters of all
+// eight outcomes exist, with the value 0. Verdicts in a transaction are counted when it commits,
+// except for those that a rollback to a savepoint has undone. dedup_claim_attempts_total counts all
+// of them when the transaction ends: the difference is wasted work. The values of call are single
+// (TryClaim), batch (TryClaimBatch with more than one event) and transaction (a run of Update's
+// closure that judged an event, until it is durable or undone). A call that ends before it judges
+// an event, because its context is done, is not counted. Claims that are withdrawn
+// (engine.Tx.Unclaim) remain in dedup_claims_total, and dedup_claims_withdrawn_total counts them:
+// the difference is the number of events that remained claimed. Counters of a watched engine start
+// when it is opened. Histograms have native and classic buckets. If a span is sampled, its trace is
+// the exemplar.
 //
 // # Spans
 //
@@ -78,21 +78,21 @@
 //
 // The outcome error sets the status Error and records the error; a batch records the first one. A
 // transaction that does not commit has the status Error with the error of its run. Attributes are
-// set when the verdict is known, so that samplers do not see them, and only if the span is
-// recorded. Scopes and topics are truncated to 1 KiB, texts of errors to 2 KiB, and
-// characters in them that are not printable are escaped. Options.IDs says how ids are shown.
+// set when the verdict is known, so samplers do not see them, and only if the span is recorded.
+// Scopes and topics are truncated to 1 KiB, texts of errors to 2 KiB, and characters in them that
+// are not printable are escaped. Options.IDs says how ids are shown.
 //
 // # Cost
 //
-// A call or a transaction whose span is not recorded allocates what the provider's own Start
-// allocates once, and nothing with the no-op provider; the events of a transaction then cost no
-// calls of their own. Counting allocates nothing for a known scope, except for the exemplar of a
-// sampled trace. Series are bounded: 8 for each of at most Options.MaxScopes scopes and of _other
+// For a call or a transaction whose span is not recorded, only one Start of the provider allocates
+// memory; with the no-op provider, nothing does. The Observer is then not called for the single
+// events of a transaction. Counting allocates nothing for a known scope, except for the exemplar of
+// a sampled trace. Series are bounded: 8 for each of at most Options.MaxScopes scopes and of _other
 // and _invalid, 2 for each of at most Options.MaxWeeks weeks and of _older, and some 80 more.
 //
 // A scrape calls Engine.Stats, and Engine.Weeks at most once in Options.WeeksEvery. Weeks runs in
 // the committer between claims, and reads a size from the store for each scope and week. It gets at
-// most about 5 % of the time: if it needs more, it is called less often. A scrape waits 2 seconds
-// for each of the two. Without an answer, it has no figures (for weeks: the last ones), and counts
-// that.
+// most about 5 % of the time: if it needs more, it is called less often. A scrape waits up to 2
+// seconds for each of the two calls. If one does not return, the scrape omits its figures (for
+// weeks, it repeats the previous ones) and counts this.
 package telemetry

@@ -16,7 +16,7 @@ type figure struct {
 	value      func(s *engine.Stats) float64
 }
 
-// Counters count from the moment the engine was opened.
+// Counters start when the engine is opened.
 var statFigures = []figure{
 	{"claims_withdrawn_total", "Claims that were withdrawn because their events were not handled.",
 		prometheus.CounterValue, func(s *engine.Stats) float64 { return float64(s.Withdrawn) }},
@@ -101,10 +101,10 @@ func (f *figures) describe(ch chan<- *prometheus.Desc) {
 	f.unavailable.Describe(ch)
 }
 
-// collector is the Observer as a prometheus.Collector: one collector, so that all its metrics are
-// registered or none.
+// collector is the Observer as a prometheus.Collector. It is a single collector, so that either all
+// metrics are registered or none.
 type collector struct {
-	pushed  []prometheus.Collector // that change with events
+	pushed  []prometheus.Collector // metrics that change with events
 	figures *figures
 }
 
@@ -126,7 +126,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 }
 
 // collectEngine collects the figures of the engine. A figure that the engine does not return is
-// missing in the scrape, and makes no other metric fail.
+// missing in the scrape. No other metric fails because of it.
 func (f *figures) collectEngine(ch chan<- prometheus.Metric, w *watch) {
 	stats, err := w.stats.answer()
 	switch {
@@ -179,8 +179,8 @@ func (f *figures) collectWeeks(ch chan<- prometheus.Metric, w *watch) {
 	}
 }
 
-// expected reports whether figures by week are missing for a reason that another metric, or the end
-// of the engine, shows.
+// expected reports whether figures by week are missing for a reason that another metric shows, or
+// because the engine has ended.
 func expected(err error) bool {
 	for _, e := range []error{engine.ErrRebuilding, engine.ErrClosed, engine.ErrStopped, errEnded, context.Canceled} {
 		if errors.Is(err, e) {

@@ -12,8 +12,7 @@ func counterOpts(namespace, name, help string) prometheus.CounterOpts {
 }
 
 // histogramOpts has native buckets 10 % wide and classic ones for scrapers without support for
-// native ones. A duplicate takes microseconds; a sync takes from 0.1 ms up to the time of a slow
-// disk.
+// native ones. A duplicate takes microseconds. A sync takes 0.1 ms or more, depending on the disk.
 func histogramOpts(namespace, name, help string) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{
 		Namespace: namespace, Subsystem: subsystem, Name: name, Help: help,

@@ -4,7 +4,7 @@ import "go.opentelemetry.io/otel/attribute"
 
 // The names of metrics are in observer.go and figures.go.
 
-// The attributes of spans. Dashboards and alerts are built on these names: they do not change.
+// The attributes of spans. Dashboards and alerts use these names, so they do not change.
 const (
 	AttrScope     = attribute.Key("consumer.scope_id")
 	AttrEventID   = attribute.Key("event.id")
@@ -14,8 +14,8 @@ const (
 	AttrOffset    = attribute.Key("kafka.offset")
 	AttrOutcome   = attribute.Key("dedup.outcome") // engine.Verdict.String
 
-	// Of the span of a batch or a transaction. In addition to AttrEvents it has one count for each
-	// verdict: "dedup." and its name.
+	// Of the span of a batch or a transaction. In addition to AttrEvents it has a count for each
+	// verdict, "dedup." and the verdict's name.
 	AttrEvents      = attribute.Key("dedup.events")
 	attrCountPrefix = "dedup."
 )

@@ -25,8 +25,8 @@ type Observer struct {
 
 var _ engine.Observer = (*Observer)(nil)
 
-// New returns an Observer with registered metrics. It returns the error of the registerer, such as
-// for a second Observer with the same names; then nothing is registered.
+// New returns an Observer with registered metrics. It returns the error of the registerer, for
+// example for a second Observer with the same names. Then nothing is registered.
 func New(opt Options) (*Observer, error) {
 	opt, err := opt.withDefaults()
 	if err != nil {
@@ -85,8 +85,8 @@ func (o *Observer) Claiming(ctx context.Context, events []engine.Event) func([]e
 	return o.calls.Claiming(ctx, events)
 }
 
-// Updating implements engine.Observer. Verdicts are counted when the transaction ends, all at once;
-// single events are observed only if each has a span.
+// Updating implements engine.Observer. All verdicts are counted when the transaction ends. Single
+// events are observed only if each has a span.
 func (o *Observer) Updating(ctx context.Context) engine.TxObserver {
 	return o.transactions.Updating(ctx)
 }

@@ -15,8 +15,8 @@ import (
 
 // Options configure an Observer. Registerer must be given; the rest may be zero.
 type Options struct {
-	// Registerer registers the metrics. To distinguish several engines of one process, give each an
-	// Observer of its own with prometheus.WrapRegistererWith and a label.
+	// Registerer registers the metrics. To distinguish several engines of one process, give each a
+	// separate Observer, with prometheus.WrapRegistererWith and a label.
 	Registerer prometheus.Registerer
 
 	// Namespace is put before the names of metrics (im2be_dedup_claims_total) and spans
@@ -24,27 +24,26 @@ type Options struct {
 	// '_', not beginning with a digit.
 	Namespace string
 
-	// MaxScopes is the maximum number of scopes with a label value of their own, in the order in
-	// which they are first seen. The others are counted together as OtherScopes. 0 =
-	// DefaultMaxScopes.
+	// MaxScopes is the maximum number of scopes with a separate label value: the first ones that
+	// are seen. The others are counted together as OtherScopes. 0 = DefaultMaxScopes.
 	MaxScopes int
 
-	// MaxWeeks is the maximum number of weeks, the newest ones, with a label value of their own;
-	// the others are summed up as OlderWeeks. 0 = DefaultMaxWeeks; negative = no figures by week,
-	// and the engine is never asked for them.
+	// MaxWeeks is the maximum number of weeks with a separate label value: the newest ones. The
+	// others are summed up as OlderWeeks. 0 = DefaultMaxWeeks; negative = no figures by week, which
+	// are then never requested from the engine.
 	MaxWeeks int
 
-	// WeeksEvery is how long figures by week are kept before a scrape reads them again, which
-	// occupies the engine's committer for a moment and reads a size from the store for each scope
-	// and week. 0 = DefaultWeeksEvery.
+	// WeeksEvery is how long figures by week are kept before a scrape reads them again. Reading
+	// them occupies the engine's committer for a moment, and reads a size from the store for each
+	// scope and week. 0 = DefaultWeeksEvery.
 	WeeksEvery time.Duration
 
-	// TracerProvider is called for each call that claims and each transaction, so that a provider
-	// registered late counts. If it returns nil, there are no spans. nil = otel.GetTracerProvider.
+	// TracerProvider is called for each call that claims and for each transaction, so a provider
+	// can be registered later. If it returns nil, there are no spans. nil = otel.GetTracerProvider.
 	TracerProvider func() trace.TracerProvider
 
-	// SpanPerEvent makes a span for each event of a batch, instead of one for the batch, and one
-	// for each event that a transaction judges, below the transaction's own.
+	// SpanPerEvent makes a span for each event of a batch, instead of one for the batch, and a span
+	// for each event that a transaction judges, as a child of the transaction's span.
 	SpanPerEvent bool
 
 	// IDs says how ids of events are shown in spans. The zero value shows them.

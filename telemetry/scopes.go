@@ -49,8 +49,8 @@ func newScopes(claims, attempts *prometheus.CounterVec, overflow prometheus.Coun
 	return s
 }
 
-// outcomes makes the counters of all verdicts, so that each exists with the value 0 before it first
-// counts.
+// outcomes makes the counters of all verdicts, so that each exists with the value 0 before the
+// first verdict.
 func (s *scopes) outcomes(label string) *outcomes {
 	o := &outcomes{}
 	for _, v := range engine.Verdicts {
@@ -62,7 +62,7 @@ func (s *scopes) outcomes(label string) *outcomes {
 // verdictCounts are indexed by engine.Verdict.
 type verdictCounts = [len(engine.Verdicts) + 1]int
 
-// count counts results; it adds once for each verdict of each run of events of one scope.
+// count counts results. For consecutive events of one scope it adds once for each verdict.
 func (s *scopes) count(events []engine.Event, results []engine.Result) {
 	for at := 0; at < len(events); {
 		scope := events[at].Scope
@@ -148,7 +148,7 @@ func text(s string) string {
 	return strconv.Quote(s)
 }
 
-// verdict returns v, or Failed for an invalid verdict, which a call that panics leaves.
+// verdict returns v, or Failed for an invalid verdict, as a call that panics leaves it.
 func verdict(v engine.Verdict) engine.Verdict {
 	if v == 0 || int(v) > len(engine.Verdicts) {
 		return engine.Failed

@@ -49,8 +49,8 @@ func newTracers(opt Options) *tracers {
 	}
 }
 
-// tracer returns nil if no span would be recorded. It requests a tracer only from a new provider,
-// because the request takes a lock that the whole process shares.
+// tracer returns nil if no span would be recorded. It requests a tracer only if the provider has
+// changed, because the request takes a lock that the whole process shares.
 func (t *tracers) tracer() trace.Tracer {
 	p := t.provider()
 	if p == nil {
@@ -207,8 +207,8 @@ func fail(span trace.Span, err error, before string) {
 		span.SetStatus(codes.Error, before+"no verdict")
 		return
 	}
-	err = untrusted.Error(err) // a closure's
-	// as RecordError does, which would not know the type
+	err = untrusted.Error(err) // the error of a closure
+	// as RecordError does, which could not report the type
 	span.AddEvent("exception", trace.WithAttributes(
 		attribute.String("exception.type", untrusted.TypeOf(err)), attribute.String("exception.message", err.Error())))
 	span.SetStatus(codes.Error, before+err.Error())

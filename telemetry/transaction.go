@@ -41,8 +41,8 @@ func (ts *transactions) Updating(ctx context.Context) engine.TxObserver {
 	return follow
 }
 
-// A transaction is one run of a closure, between Updating and its end. Transactions are reused, so
-// that they allocate nothing.
+// A transaction is one run of a closure, between Updating and its end. Transactions are reused to
+// avoid allocations.
 type transaction struct {
 	transactions *transactions
 	ended        func(judged []engine.VerdictCounts, committed bool, err error) // finish
@@ -51,7 +51,7 @@ type transaction struct {
 }
 
 // eachIn makes a span for each event that the transaction judges, as a child of the transaction's
-// own.
+// span.
 func (t *transaction) eachIn(ctx context.Context, tracer trace.Tracer) func(engine.Event) func(engine.Result) {
 	tracers := t.transactions.tracers
 	return func(ev engine.Event) func(engine.Result) {

@@ -16,12 +16,12 @@ type Engine interface {
 	Weeks(ctx context.Context) ([]engine.WeekInfo, error)
 }
 
-// patience is how long a scrape waits for an answer of the engine. The rest of the process's
-// metrics wait with it.
+// patience is how long a scrape waits for an answer of the engine. All other metrics of the process
+// wait too.
 const patience = 2 * time.Second
 
-// weeksShare bounds the time spent on figures by week: they are read again after that many times
-// the duration of the last reading, if that is more than Options.WeeksEvery.
+// weeksShare bounds the time spent on figures by week. They are read again after weeksShare times
+// the duration of the last reading, or after Options.WeeksEvery if that is longer.
 const weeksShare = 20
 
 // A watcher has the engine that scrapes read. It is a part of the Observer.
@@ -50,8 +50,8 @@ func (r *watcher) end() {
 	}
 }
 
-// A watch reads the figures of one engine. Its calls run in goroutines of their own, at most one
-// for each kind of call, so that a store that hangs does not block the scrape; end waits for them.
+// A watch reads the figures of one engine. Its calls run in separate goroutines, at most one for
+// each kind of call, so that a store that hangs does not block the scrape. end waits for them.
 type watch struct {
 	cancel context.CancelFunc
 	stats  question[engine.Stats]
@@ -108,8 +108,8 @@ var (
 	errEnded = errors.New("telemetry: the engine is no longer watched")
 )
 
-// A question is called by one goroutine at a time; a goroutine that calls it meanwhile gets the
-// same result.
+// A question makes one call at a time. A goroutine that asks meanwhile gets the result of that
+// call.
 type question[T any] struct {
 	ask func() (T, error)
 

@@ -16,16 +16,16 @@ const eraseRetries = 100
 
 // Erase removes all versions of a row permanently, durably on return, and makes the store reclaim
 // their space. A mark without content remains: table, tenant, key and the version through, or the
-// newest stored version if that is greater. The mark is never removed. A Put of a version up to the
-// mark's is not visible to Get and Scan, whenever it arrives, and the next pass of Prune removes
-// it; a Put of a greater version creates the row again. So let through be the newest version that
-// the source may still send, or AllVersions.
+// newest stored version if that is greater. The mark is never removed. A version that is not
+// greater than the mark's is not visible to Get and Scan, whenever it arrives, and the next pass of
+// Prune removes it. A Put of a greater version creates the row again. So set through to the newest
+// version that the source may still send, or to AllVersions.
 //
-// Nothing of the erased versions can be read any more, not even by ScanWithOlderVersions. Pebble
-// has removed them from its tables; a log file that it keeps for reuse contains old bytes until it
-// is overwritten or the store is closed. bbolt has them in free pages until these are reused,
-// or the file is replaced by a Backup of it. Erase does not affect backups or the topic from which
-// the rows come. If the key itself must not remain, use a keyed hash of it as the key.
+// The erased versions can no longer be read, not even by ScanWithOlderVersions. Pebble has removed
+// them from its tables. A log file that it keeps for reuse contains old bytes until it is
+// overwritten or the store is closed. bbolt has them in free pages until these are reused, or the
+// file is replaced by a Backup of it. Erase does not affect backups or the topic from which the
+// rows come. If the key itself must not remain, use a keyed hash of it as the key.
 //
 // If Erase returns an error, or the process dies, the row may be erased already but its space not
 // reclaimed; call Erase again. For a row that is written continuously, Erase may return
@@ -71,7 +71,8 @@ func (t *Table) mark(ctx context.Context, row []byte, through uint64) (mark []by
 	return mark, err
 }
 
-// removeAfter removes versions of a row that its mark hides, and reports whether there may be more.
+// removeAfter removes versions of a row that its mark hides, and reports whether there may be more
+// of them.
 func (t *Table) removeAfter(ctx context.Context, row, mark []byte) (more bool, err error) {
 	var keys [][]byte
 	for kv, err := range t.eng.In(rowSpace).Scan(ctx, engine.Range{Prefix: row, After: mark, Limit: pruneKeys}) {

@@ -15,22 +15,22 @@ type stored struct {
 	kv    engine.KeyValue
 }
 
-// A group is what is stored of one Version of a row.
+// A group has everything that is stored for one Version of a row.
 type group struct {
 	row     []byte // prefix of the row
 	version uint64
 
 	// all are the contents of the version, the newest first: an erasure, which hides the others,
-	// then by the first offset of each content, and by tie.
+	// comes first; the others are ordered by their first offset, and then by tie.
 	all []stored
-	// repeats are further copies of a content, with greater offsets than its first.
+	// repeats are further copies of a content, with offsets greater than its first one.
 	repeats []stored
 }
 
 // isErased reports whether an erasure hides all other contents.
 func (g *group) isErased() bool { return g.all[0].place.tie == tieErasure }
 
-// sort puts versions that were added in the order of keys in the order of a group.
+// sort sorts versions, which were added in the order of keys, into the order of a group.
 func (g *group) sort() {
 	if len(g.all) == 1 {
 		return
@@ -56,9 +56,9 @@ func (g *group) sort() {
 	})
 }
 
-// groups returns the groups of the keys of the table that a scan yields, which begins at the start of
-// a group: row by row, and the newest first. A group is valid until the next one. The iteration ends
-// with the first error.
+// groups returns the groups of the keys that a scan of the table yields, row by row, the newest
+// first. The scan must begin at the start of a group. A group is valid until the next one. The
+// iteration ends with the first error.
 func (t *Table) groups(keys iter.Seq2[engine.KeyValue, error]) iter.Seq2[*group, error] {
 	return func(yield func(*group, error) bool) {
 		g := &group{}
@@ -87,17 +87,18 @@ func (t *Table) groups(keys iter.Seq2[engine.KeyValue, error]) iter.Seq2[*group,
 	}
 }
 
-// A merged row is what readers see of the groups of a row that were added to it, the newest first.
+// A merged row is the row that readers see, merged from the groups that were added to it, the
+// newest first.
 type merged struct {
 	row   Row
 	found bool
-	ended bool // no older group changes it
+	ended bool // older groups do not change it
 	// partial says that the newest version is partial: the row depends on older ones.
 	partial bool
 }
 
-// add adds the next group of the row. It reports whether the group is part of what readers see, or
-// bounds it: without the group, older versions could become visible.
+// add adds the next group of the row. It reports whether the group is needed: readers see a part of
+// it, or it hides older versions that could otherwise become visible.
 func (m *merged) add(t *Table, g *group) (needed bool, err error) {
 	for i := 0; i < len(g.all) && !m.ended; i++ {
 		changed, err := m.addVersion(t, &g.all[i])

@@ -8,18 +8,19 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Each version of a row has its own key, so that a Put reads nothing, and a newer Version comes
-// before an older one:
+// Each version of a row has its own key, so that a Put reads nothing. A newer Version comes before
+// an older one:
 //
 //	| table, escaped    | tenant, escaped   | key, escaped      | ^version, 8 bytes  | tie, 8 BE  |
 //	| table, escaped    | tenant, escaped   | key, escaped      | ^version, 8 bytes  | 8 bytes 00 | tie, 8 BE | offset, 8 BE |
 //	|<------------------ prefix of the row ---------------------|
 //
-// The second form is that of a Put with an offset. In an escaped part, a byte 00 is encoded as
-// 00 FF, and 00 01 ends the part, so that parts keep their order and no row's prefix begins that of
-// another. The tie stands for the content: 0 is an erasure, 1 a deletion, and any other number the
-// hash of the value of a row. So within a version, an erasure comes first, then the Puts with
-// offsets, and those of one content together, the lowest offset first. group puts them in order.
+// The second form is that of a Put with an offset. In an escaped part, a byte 00 is encoded as 00
+// FF, and 00 01 ends the part. So keys are in the order of their parts, and no row's prefix is a
+// prefix of another's. The tie represents the content: 0 is an erasure, 1 a deletion, and any other
+// number the hash of the value of a row. So within a version, an erasure comes first, then the Puts
+// with offsets, where those of one content are together, the lowest offset first. A group sorts
+// them.
 //
 // A value is a kind and the fields of that kind:
 //
@@ -104,7 +105,7 @@ func appendVersion(prefix []byte, version uint64) []byte {
 	return binary.BigEndian.AppendUint64(prefix, ^version)
 }
 
-// A place is what the key of a version says.
+// A place is the decoded key of a version.
 type place struct {
 	row     []byte // its prefix
 	version uint64
@@ -143,7 +144,7 @@ func (t *Table) place(key []byte) (p place, err error) {
 	return p, nil
 }
 
-// encode returns the value of a row and its tie. It calls now for the time of a deletion.
+// encode returns the value of a row and its tie. It calls now to get the time of a deletion.
 func (r *Row) encode(now func() time.Time) (value []byte, tie uint64) {
 	if r.Deleted {
 		return binary.AppendVarint([]byte{kindDeletion}, now().UnixMicro()), tieDeletion

@@ -14,7 +14,7 @@ import (
 // Pruned counts the results of a pass of Prune.
 type Pruned struct {
 	Versions  uint64 // older versions that were removed
-	Deletions uint64 // of these, or newest of their rows: deletions older than Options.KeepDeletions
+	Deletions uint64 // newest versions that were removed: deletions older than Options.KeepDeletions
 	Renewed   uint64 // deletions that are kept for Options.KeepDeletions again: see Prune
 	// versions that are left for the next pass, because transactions wrote their rows meanwhile
 	Deferred uint64
@@ -29,19 +29,20 @@ const (
 )
 
 // Prune removes every version that a newer one of its row has replaced, and expired deletions. It
-// keeps versions from which a partial row takes values, and equal versions, which identify repeats. It
-// reads the table once, and removes in transactions of at most 1000 versions; no reader sees a
-// difference, except ScanWithOlderVersions. A version counts as replaced once the newer one is
-// durable, and is removed only if the newer one still exists at that moment, so that Prune may
-// run concurrently with all other calls, and be stopped at any point.
+// keeps versions from which a partial row takes values, and equal versions, which identify repeats.
+// It reads the table once, and removes versions in transactions of at most 1000. Only
+// ScanWithOlderVersions sees a difference. A version is replaced once the newer one is durable, and
+// is removed only if the newer one still exists at that moment. So Prune may run concurrently with
+// all other calls, and may be stopped at any point.
 //
 // A wrong clock must not remove deletions that the table still needs. So Prune removes a deletion
 // only within two days after it has expired, or within twice Options.PruneEvery if that is longer.
-// An older one may be the work of a clock that is ahead now, or was behind when the deletion was
-// written. It gets the current time, and so is kept for Options.KeepDeletions again. The price:
-// deletions that expire while no pass runs for so long are kept longer than necessary, and calls of
-// Prune that are always further apart never remove any. Then set Options.PruneEvery to the time
-// between calls, or use PruneAllExpired.
+// A deletion that expired earlier may result from a clock that is ahead now, or was behind when the
+// deletion was written. Prune gives it the current time, so that it is kept for
+// Options.KeepDeletions again. As a consequence, deletions that expire while no pass runs for that
+// long are kept longer than necessary, and if calls of Prune are always further apart, they never
+// remove any. In this case set Options.PruneEvery to the time between calls, or use
+// PruneAllExpired.
 //
 // The store frees the space as it compacts: Pebble by itself, or at once by Reclaim; bbolt reuses
 // free pages.
@@ -71,18 +72,18 @@ func (t *Table) prune(ctx context.Context, trustClock bool) (done Pruned, err er
 // A pass is one run over the table.
 type pass struct {
 	t          *Table
-	ctx        context.Context //nolint:containedctx // of one call of Prune
+	ctx        context.Context //nolint:containedctx // the context of one call of Prune
 	trustClock bool
 	done       *Pruned
 
 	row    []byte // prefix of the current row
 	newest []byte // key of its newest version
-	fate   fate   // of that version
-	merged merged // what readers see of it so far
+	fate   fate   // fate of the newest version
+	merged merged // the row that readers see, as far as it was read
 
 	older  []replaced
-	rows   [][]byte // prefixes of rows whose newest versions are deletions to be removed or renewed
-	bytes  int      // of the keys in older and rows
+	rows   [][]byte // prefixes of rows whose newest versions are deletions that must be removed or renewed
+	bytes  int      // bytes of the keys in older and rows
 	events int      // their number
 }
 
@@ -105,7 +106,7 @@ func (p *pass) see(g *group) (err error) {
 		return err
 	}
 	switch {
-	case g.isErased(): // it remains, and hides late versions when a deletion above it is removed
+	case g.isErased(): // an erasure remains, and hides late versions after a newer deletion is removed
 		err = p.replaced(g.all[1:])
 	case !needed:
 		err = p.replaced(g.all)
@@ -134,7 +135,8 @@ func (p *pass) endRow() error {
 	return p.collected(p.row)
 }
 
-// collected counts a version that the next transaction is to change, and runs it if it is full.
+// collected counts a version that the next transaction will change, and runs the transaction if it
+// is full.
 func (p *pass) collected(key []byte) error {
 	p.bytes += len(key)
 	p.events++
@@ -144,7 +146,7 @@ func (p *pass) collected(key []byte) error {
 	return p.flush()
 }
 
-// A fate is what a pass does with the newest version of a row.
+// A fate says what a pass does with the newest version of a row.
 type fate uint8
 
 const (
@@ -153,7 +155,7 @@ const (
 	renew       // a deletion whose time may be wrong: give it the current time
 )
 
-// fateOf returns the fate of a newest version. Only that of a deletion is not keep.
+// fateOf returns the fate of a newest version. It is keep unless the version is a deletion.
 func (p *pass) fateOf(kv engine.KeyValue) (fate, error) {
 	o := &p.t.opt
 	if o.KeepDeletions == 0 || len(kv.Value) == 0 || kv.Value[0] != kindDeletion {
@@ -176,9 +178,9 @@ func (p *pass) fateOf(kv engine.KeyValue) (fate, error) {
 	}
 }
 
-// overdue returns for how long a deletion can have been expired when Prune finds it, if the clock
-// is right and passes run regularly. A jump of the clock removes at once only deletions of such a
-// span of time.
+// overdue returns how long ago a deletion can have expired when Prune finds it, if the clock is
+// right and passes run regularly. After a jump of the clock, only deletions that expired in such a
+// span of time are removed at once.
 func (t *Table) overdue() time.Duration { return max(minOverdue, 2*t.opt.PruneEvery) }
 
 // flush removes the collected versions.
@@ -226,7 +228,7 @@ func (p *pass) removeOlder(rows engine.TxSpaceKeys, now *Pruned) error {
 			}
 			newest = o.newest
 		}
-		if !found { // a newer one has replaced it too: left for the next pass
+		if !found { // the newer version was replaced too: the next pass removes this one
 			now.Deferred++
 			continue
 		}
@@ -238,8 +240,8 @@ func (p *pass) removeOlder(rows engine.TxSpaceKeys, now *Pruned) error {
 	return nil
 }
 
-// endDeletion removes all of a row whose newest version is an expired deletion, except for an
-// erasure, or renews the deletion.
+// endDeletion removes or renews an expired deletion that is the newest version of its row. With the
+// deletion it removes all versions of the row except for an erasure.
 func (p *pass) endDeletion(rows engine.TxSpaceKeys, row []byte, now *Pruned) error {
 	var keys [][]byte
 	first := true
@@ -267,7 +269,7 @@ func (p *pass) endDeletion(rows engine.TxSpaceKeys, row []byte, now *Pruned) err
 			break
 		}
 	}
-	if len(keys) >= pruneKeys-1 { // there may be more: first the older versions
+	if len(keys) >= pruneKeys-1 { // there may be more versions: remove the older ones first
 		now.Deferred++
 		return nil
 	}

@@ -18,22 +18,22 @@ type Result struct {
 	Row   Row
 	Found bool // false: there is no row, or its newest version is a deletion
 
-	// LastApplied is the time of the last change of the table that the result is sure to contain:
+	// LastApplied is the time of the last change of the table that the result certainly contains:
 	// see Table.LastApplied.
 	LastApplied time.Time
 }
 
 // Rows are what a scan returns.
 type Rows struct {
-	// LastApplied is the time of the last change of the table that the rows are sure to contain:
-	// see Table.LastApplied.
+	// LastApplied is the time of the last change of the table that the rows certainly contain: see
+	// Table.LastApplied.
 	LastApplied time.Time
 
 	// All returns the rows in the order of tenants and keys. It reads them in pages while the loop
 	// runs; each page is a snapshot at one moment, and the next page at a later one. A row that
-	// does not change during the iteration is returned unchanged; of one that does, an older or a
-	// newer version. The iteration ends with an error, which is its last pair, when the context
-	// ends, the engine is closed or the store fails. It may be run again.
+	// does not change during the iteration is returned unchanged; for a row that changes, an older
+	// or a newer version is returned. The iteration ends with an error, which is its last pair,
+	// when the context ends, the engine is closed or the store fails. It may be run again.
 	All iter.Seq2[Row, error]
 }
 
@@ -99,7 +99,7 @@ func (t *Table) Get(ctx context.Context, tenant string, key []byte) (a Result, e
 	if err := checkName(tenant, key); err != nil {
 		return Result{}, err
 	}
-	// before the row is read: the answer is at least as new
+	// read before the row, so that the row is at least as new
 	if a.LastApplied, err = t.LastApplied(ctx); err != nil {
 		return Result{}, err
 	}
@@ -120,10 +120,9 @@ func (t *Table) Scan(ctx context.Context, s Selection) (Rows, error) {
 }
 
 // ScanWithOlderVersions returns every durable stored version of the selected rows, newest first,
-// deletions included, and also older versions that Prune has not removed yet. Partial rows are
-// returned as they were put, and repeats are omitted. From and Until select by the time of each
-// version. It need not distinguish rows, and is a little faster than
-// Scan.
+// including deletions and older versions that Prune has not removed yet. Partial rows are returned
+// as they were put, and repeats are omitted. From and Until select by the time of each version. It
+// is a little faster than Scan.
 func (t *Table) ScanWithOlderVersions(ctx context.Context, s Selection) (Rows, error) {
 	return t.scan(ctx, s, t.stored)
 }
@@ -165,13 +164,13 @@ func (t *Table) stored(s *Selection, read scan) iter.Seq2[Row, error] {
 	}
 }
 
-// exact returns what readers see of each row.
+// exact returns each row as readers see it.
 func (t *Table) exact(s *Selection, read scan) iter.Seq2[Row, error] {
 	return t.visible(s, read, func(_ []byte, m merged) (merged, error) { return m, nil })
 }
 
-// exactOutside is exact for a scan whose pages are snapshots of different moments: partial rows are
-// read again, each from one snapshot.
+// exactOutside is exact for a scan whose pages are snapshots of different moments. It reads partial
+// rows again, each from one snapshot.
 func (t *Table) exactOutside(ctx context.Context) func(*Selection, scan) iter.Seq2[Row, error] {
 	return func(s *Selection, read scan) iter.Seq2[Row, error] {
 		return t.visible(s, read, func(row []byte, m merged) (merged, error) {
@@ -224,7 +223,7 @@ func (t *Table) selected(s *Selection, read scan) iter.Seq2[*group, error] {
 	return t.groups(read(r))
 }
 
-// snapshot returns what readers see of a row, from one snapshot.
+// snapshot returns a row as readers see it, from one snapshot.
 func (t *Table) snapshot(ctx context.Context, row []byte) (m merged, err error) {
 	err = t.eng.Update(ctx, func(tx *engine.Tx) (err error) {
 		m, err = t.newest(row, tx.In(rowSpace).Scan)
@@ -233,9 +232,9 @@ func (t *Table) snapshot(ctx context.Context, row []byte) (m merged, err error) 
 	return m, err
 }
 
-// newest returns what readers see of a row. It reads the first key of the row; the other keys of that
-// version only if it has offsets, and older versions only if it is partial. So a transaction conflicts
-// with nothing else.
+// newest returns a row as readers see it. It reads the first key of the row. It reads the other
+// keys of that version only if the version has offsets, and older versions only if it is partial,
+// so that a transaction has as few conflicts as possible.
 func (t *Table) newest(row []byte, read scan) (m merged, err error) {
 	m, first, err := t.merge(read(engine.Range{Prefix: row, Limit: 1}))
 	if err == nil && first.offset > 0 {

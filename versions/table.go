@@ -21,11 +21,11 @@ type Options struct {
 	// kept forever. See Prune for clocks that are wrong.
 	KeepDeletions time.Duration
 
-	// Fill completes a partial row. It returns newer with each value that newer lacks and older has,
-	// and whether values are still missing; newer itself if older adds nothing. It is called with
-	// the older versions of the row, the newest of them first, until nothing is missing. It must
-	// depend only on its arguments, must not change them, and may be called concurrently. nil: a
-	// partial row is rejected.
+	// Fill completes a partial row. It returns newer with each value that newer lacks and older
+	// has, or newer itself if older adds nothing, and whether values are still missing. It is
+	// called with the older versions of the row, the newest first, until nothing is missing. It
+	// must depend only on its arguments, must not change them, and may be called concurrently. nil:
+	// a partial row is rejected.
 	Fill func(newer, older []byte) (filled []byte, partial bool)
 
 	// PruneEvery is the time between two passes of Run, or between your own calls of Prune.
@@ -113,8 +113,9 @@ type Row struct {
 	// Deleted says that the version is a deletion.
 	Deleted bool
 
-	// Partial says that Payload lacks values, which the row takes from its newest older version that
-	// has them, also if that arrives later (Options.Fill). In a result: no such version has arrived.
+	// Partial says that Payload lacks values. The row takes them from its newest older version that
+	// has them, even if that arrives later (Options.Fill). In a result it says that no such version
+	// has arrived.
 	Partial bool
 }
 

@@ -20,16 +20,17 @@ type TxTable struct {
 // In returns the table as a transaction sees it.
 func (t *Table) In(tx *engine.Tx) TxTable { return TxTable{t, tx.In(rowSpace), tx.In(appliedSpace)} }
 
-// Put writes one version of a row. It reads nothing, so that it costs as much as a write and never
-// conflicts with another Put; neither the order in which versions arrive nor their number matters.
+// Put writes one version of a row. It reads nothing, so it costs as much as a write and never
+// conflicts with another Put. Neither the order in which versions arrive nor their number matters.
 // Slices are copied.
 //
-// Which version wins depends only on the set of versions that were put: the one with the greatest
-// Version, and of these the one with the greatest Offset. A repeat of a version with the same Time
-// and Payload, or of a deletion, counts with the least offset that it was put with, so that a source
-// that sends changes again never sets a row back. Of equal versions and offsets, a deletion wins
-// over rows, and of different rows the one whose encoding has the least hash (XXH3), whichever came
-// first. A Put of a version that is already stored changes nothing.
+// The winning version depends only on the set of versions that were put. It is the one with the
+// greatest Version, and among these the one with the greatest Offset. A repeat of a version with
+// the same Time and Payload, or of a deletion, counts with the lowest offset with which it was put,
+// so that a source that sends changes again never sets a row back. If versions and offsets are
+// equal, a deletion wins over rows, and among different rows the one whose encoding has the lowest
+// hash (XXH3) wins, whichever came first. A Put of a version that is already stored changes
+// nothing.
 func (t TxTable) Put(r Row) error {
 	if err := r.check(&t.t.opt); err != nil {
 		return err
@@ -52,10 +53,10 @@ func (t TxTable) Delete(tenant string, key []byte, version uint64) error {
 // applied writes the time of the commit.
 func (t TxTable) applied() error { return t.changed.PutCommitTime(t.t.name) }
 
-// Get returns the newest version of a row, with the transaction's own writes. The transaction
-// conflicts with a Put of a version that Get would have returned instead, and with no other; if it
-// returns a row with an offset, with each Put of that version; and if that is partial, with each Put
-// of a version that Get has read past.
+// Get returns the newest version of a row, including the transaction's own writes. The transaction
+// conflicts with a Put of a version that Get would have returned instead. If Get returns a row with
+// an offset, it also conflicts with each Put of the same Version; if the row is partial, with each
+// Put of a version that Get has read past. It conflicts with no other Put.
 func (t TxTable) Get(tenant string, key []byte) (row Row, found bool, err error) {
 	if err := checkName(tenant, key); err != nil {
 		return Row{}, false, err

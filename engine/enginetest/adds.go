@@ -16,7 +16,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
-// Of RunAdds.
+// Settings of RunAdds.
 const (
 	addWorkers = 6
 	addRounds  = 120
@@ -26,7 +26,7 @@ const (
 // RunAdds runs several goroutines that add to the same 50 keys of an engine on the store that h
 // opens. Each transaction moves an amount between two keys, so that their sum stays 0, and counts
 // itself under a key of its goroutine. The sums are checked at the end, after a close, and after
-// power failures meanwhile.
+// power failures during the run.
 func RunAdds(t *testing.T, h storetest.Harness) {
 	a := &adding{T: t, h: h, dir: filepath.Join(t.TempDir(), "store")}
 	a.open()
@@ -65,8 +65,8 @@ type adding struct {
 	clones      []addClone
 }
 
-// An addClone is the state after a power failure, with how many transactions of each worker were
-// done before and begun after.
+// An addClone is the state after a power failure, with the number of transactions of each worker
+// that were done before it and started after it.
 type addClone struct {
 	dir        string
 	done, most [addWorkers]int64
@@ -125,7 +125,7 @@ func (a *adding) work(worker int) {
 	}
 }
 
-// watch simulates power failures at some moments, on a copy.
+// watch simulates power failures, on copies.
 func (a *adding) watch(stop <-chan struct{}) {
 	if a.h.CrashClone == nil || !a.h.AtomicClone {
 		return

@@ -23,14 +23,14 @@ type checker struct {
 	test *testing.T
 	h    storetest.Harness
 	base string // directory for copies
-	dir  string // of the store now
+	dir  string // directory of the current store
 
 	gate *gate
 	e    *engine.Engine
-	lane *engine.LaneMember // of all transactions, nested ones included
-	n    int64              // of deliveries, for their offsets
+	lane *engine.LaneMember // lane of all transactions, nested ones included
+	n    int64              // number of deliveries, for their offsets
 	lent []modelLease       // every lease that was given
-	copy int                // of backups
+	copy int                // number of backups
 }
 
 func newChecker(rt *rapid.T, t *testing.T, h storetest.Harness, dir string) *checker {
@@ -51,7 +51,7 @@ func (c *checker) start() {
 	c.e, err = engine.Open(c.gate, engine.Options{
 		ScopeRetention: c.retention, RecentClaims: rapid.SampledFrom([]int{-1, 1, 1000}).Draw(c.T, "cache"), ExpectedPerWeek: 100, MaxFilterBytes: 1 << 12,
 		Clock:   func() time.Time { return clock },
-		Nightly: engine.Nightly{Off: true}, // after Open of a backup, its note would be a batch that no call of the model makes
+		Nightly: engine.Nightly{Off: true}, // a nightly run after Open of a backup would write a batch that no call of the model makes
 	})
 	if err != nil {
 		c.gate = nil
@@ -109,7 +109,7 @@ func (c *checker) event(t *rapid.T) (engine.Event, claimKey) {
 		ev.Fingerprint = rapid.SampledFrom([]string{"x", "y"}).Draw(t, "fingerprint")
 	}
 	ev.Window = c.kept(ev.Scope, ev.Window)
-	if rapid.Bool().Draw(t, "sent") { // often much earlier than it arrives
+	if rapid.Bool().Draw(t, "sent") { // it was often sent much earlier than it arrives
 		ev.Sent = modelStart.Add(time.Duration(rapid.IntRange(0, 60).Draw(t, "hours")) * time.Hour)
 	}
 	if ev.Window > 0 && rapid.Bool().Draw(t, "arrives") {
@@ -139,7 +139,7 @@ func (c *checker) lease(k claimKey, r engine.Result) {
 	}
 }
 
-// pick returns a lease: most often a late one, because few hold their claims for long.
+// pick returns a lease, most often a recent one, because few leases hold their claims for long.
 func (c *checker) pick(t *rapid.T) modelLease {
 	return c.lent[len(c.lent)-1-rapid.IntRange(0, min(3, len(c.lent)-1)).Draw(t, "lease")]
 }
@@ -150,5 +150,5 @@ func modelPosition(partition int32) engine.OffsetKey {
 
 var modelKeys = []string{"k", "l", "k\x00", "crash0", "crash1", "sum"}
 
-// modelRetentions are the scopes with a retention of their own.
+// modelRetentions are the scopes with a separate retention.
 var modelRetentions = []map[string]int{nil, {"ab": 2}, {"ab": 1, "a\x00": 3}}

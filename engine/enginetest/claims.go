@@ -34,7 +34,8 @@ func (c *checker) batch(t *rapid.T) {
 	for i, k := range keys {
 		want, _ := c.expect(events[i], k, nil, nil)
 		if rs[i].Record != (engine.ClaimRecord{}) && !want.IsClaimed() && c.isNear(events[i], k, rs[i].Record) {
-			// if there are several claims, any: it may have been found before this one was made
+			// if there are several claims, it may be any of them: it may have been found before
+			// this one was made
 			want = c.answer(events[i], rs[i].Record, false)
 		}
 		if want = c.checkResult(rs[i], rs[i].Err, want, k); want.IsClaimed() {
@@ -44,7 +45,7 @@ func (c *checker) batch(t *rapid.T) {
 	}
 }
 
-// judge has the engine judge a batch, or parts of it that are in flight together.
+// judge lets the engine judge a batch, or parts of it that are in flight together.
 func (c *checker) judge(t *rapid.T, events []engine.Event) (results []engine.Result, err error) {
 	if rapid.Bool().Draw(t, "at once") {
 		return c.e.TryClaimBatch(context.Background(), events)
@@ -78,7 +79,7 @@ func (c *checker) forget(t *rapid.T) {
 	delete(c.told.claims, k)
 }
 
-// useLease finishes, renews or releases a claim outside of a transaction.
+// useLease finishes, renews or releases a claim outside a transaction.
 func (c *checker) useLease(t *rapid.T) {
 	if len(c.lent) == 0 {
 		return

@@ -12,9 +12,9 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// crash hands over some claims and transactions whose batches do not become durable, cuts the
-// power, and continues with the remaining state: all confirmed batches, and a prefix of the others,
-// each whole or not at all.
+// crash starts some claims and transactions whose batches do not become durable, cuts the power,
+// and continues with the remaining state: all confirmed batches, and a prefix of the others, each
+// whole or not at all.
 func (c *checker) crash(t *rapid.T) {
 	if err := c.e.Retention().Reclaimed(context.Background()); err != nil {
 		c.Fatalf("waiting for background work: %v", err)
@@ -66,7 +66,7 @@ func (c *checker) crash(t *rapid.T) {
 	c.shut()
 	c.dir = to
 	c.start()
-	var with []string // differences from each state, the latest first
+	var with []string // the differences from each possible state, the latest first
 	for i := len(steps) - 1; i >= 0; i-- {
 		d := c.difference(steps[i])
 		if d == "" {

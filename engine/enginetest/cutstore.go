@@ -13,13 +13,13 @@ import (
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
-// A cutStore copies the state after a power failure before each call that writes. Such calls run
-// one at a time, so that no other one is in progress.
+// A cutStore copies the state that a power failure would leave, before each call that writes. Such
+// calls run one at a time.
 type cutStore struct {
 	storage.Store
 	lose func(*storage.Batch) // the part of each batch that the store loses
 
-	mu  sync.Mutex // held by calls that write; guards cut
+	mu  sync.Mutex // held during calls that write; guards cut
 	cut func(before string)
 }
 

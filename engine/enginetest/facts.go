@@ -38,7 +38,7 @@ func (f *facts) oldestOf(scope string) weekbucket.Week {
 	return max(f.oldest, f.floors[scope])
 }
 
-// lowestHold returns the first held week, weekbucket.Max if none is held.
+// lowestHold returns the first held week, or weekbucket.Max if no week is held.
 func (f *facts) lowestHold() weekbucket.Week {
 	low := weekbucket.Max
 	for _, w := range f.holds {

@@ -6,8 +6,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A gate is a store whose waits can be held back before they reach it, so that no call of it is in
-// progress meanwhile.
+// A gate is a store whose waits can be held back before they reach the store, so that no call of
+// the store is in progress meanwhile.
 type gate struct {
 	storage.Store
 	mu      sync.Mutex

@@ -13,7 +13,7 @@ type modelLease struct {
 	owner uint64
 }
 
-// ended returns a record at the end of its lease.
+// ended returns a record as it is after the end of its lease.
 func ended(rec engine.ClaimRecord, state engine.State, data string) engine.ClaimRecord {
 	rec.State, rec.Data, rec.Owner, rec.LeaseEnd = state, data, 0, time.Time{}
 	return rec

@@ -7,7 +7,7 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// The defaults of engine.Options, with which the model's engines run.
+// The defaults of engine.Options, which the model's engines use.
 const (
 	defaultRetentionWeeks = 4
 	defaultMaxWeeksPerRun = 2
@@ -19,7 +19,7 @@ type model struct {
 	clock     time.Time
 	retention map[string]int // retentions of scopes
 	told      *facts
-	held      map[claimKey]bool // by open transactions
+	held      map[claimKey]bool // claims held by open transactions
 	// the changes of others since each open transaction began, the outermost first
 	open []map[string]bool
 }
@@ -43,8 +43,9 @@ func (m *model) week() weekbucket.Week {
 	return w
 }
 
-// opened follows an Open that may have set the oldest week by the clock. It does so only without claims
-// and drops, and never if there was a claim, of which the model does not know once it was forgotten.
+// opened updates the model after an Open, which may have set the oldest week by the clock. Open
+// does so only if there never was a claim or a drop. The model does not know of a claim that was
+// forgotten.
 func (m *model) opened(oldest weekbucket.Week) {
 	f, byClock := m.told, m.week()-defaultRetentionWeeks
 	if held := f.lowestHold(); held < byClock {
@@ -55,7 +56,7 @@ func (m *model) opened(oldest weekbucket.Week) {
 	}
 }
 
-// kept returns the window, or the longest one that a scope may have.
+// kept returns the window, or the longest window that the scope may have.
 func (m *model) kept(scope string, window time.Duration) time.Duration {
 	if weeks, ok := m.retention[scope]; ok {
 		window = min(window, time.Duration(weeks)*7*24*time.Hour)
@@ -83,8 +84,8 @@ func (m *model) near(ev engine.Event, k claimKey) (keys []claimKey) {
 	return keys
 }
 
-// expired reports whether the claim's window has ended for the event: it arrives, and was sent, at
-// least a window away from the one that made the claim.
+// expired reports whether the claim's window has ended for the event: the event arrives, and was
+// sent, at least a window after or before the one that made the claim.
 func (m *model) expired(ev engine.Event, rec engine.ClaimRecord) bool {
 	far := ev.Sent.IsZero() || rec.SentUnixMilli == 0 || ev.Sent.Sub(time.UnixMilli(rec.SentUnixMilli)).Abs() >= rec.Window
 	return rec.Window > 0 && m.clock.Sub(rec.FirstSeen) >= rec.Window && far
@@ -119,8 +120,8 @@ func (m *model) newRecord(ev engine.Event) engine.ClaimRecord {
 	return rec
 }
 
-// expiredUntil returns the week before which a run drops. It counts weeks from the first one with
-// claims, and keeps the newest week before the current one with claims of any scope.
+// expiredUntil returns the week before which a nightly run drops. It counts weeks from the first
+// one with claims, and keeps the newest week with claims of any scope before the current week.
 func (m *model) expiredUntil(oldest weekbucket.Week, retention int, of func(claimKey) bool) weekbucket.Week {
 	kept, first := m.week()-weekbucket.Week(retention), weekbucket.Max
 	for k := range m.told.claims {
@@ -135,7 +136,7 @@ func (m *model) expiredUntil(oldest weekbucket.Week, retention int, of func(clai
 	return max(oldest, min(kept, from+defaultMaxWeeksPerRun, m.told.lowestHold(), m.lastEnded()))
 }
 
-// lastEnded returns the newest week before the current one with claims.
+// lastEnded returns the newest week with claims before the current week.
 func (m *model) lastEnded() (last weekbucket.Week) {
 	for k := range m.told.claims {
 		if k.week < m.week() {
@@ -152,7 +153,7 @@ func (m *model) claimed(ev engine.Event, k claimKey, rec engine.ClaimRecord) {
 	m.told.claims[k] = rec
 }
 
-// takesOver ends the leases of other weeks that a claim takes over.
+// takesOver ends the leases in other weeks that a claim takes over.
 func (m *model) takesOver(ev engine.Event, k claimKey) {
 	for _, n := range m.near(ev, k) {
 		if rec, there := m.told.claims[n]; there && rec.State == engine.Leased && m.free(ev, rec) && n.week >= m.told.oldestOf(n.scope) {
@@ -163,7 +164,8 @@ func (m *model) takesOver(ev engine.Event, k claimKey) {
 	}
 }
 
-// overtakes records that a claim changes a dead letter that open transactions may have seen.
+// overtakes records that a claim changes a dead-lettered claim that open transactions may have
+// seen.
 func (m *model) overtakes(k claimKey) {
 	if m.told.claims[k].State != engine.DeadLettered {
 		return

@@ -27,7 +27,7 @@ func RunScopeDrops(t *testing.T, h storetest.Harness) {
 	t.Run("drops concurrent with all other calls", func(t *testing.T) { dropBesideAll(t, h) })
 }
 
-// A scopeDrop is a way in which weeks of the scope mail are dropped.
+// A scopeDrop is one way to drop weeks of the scope mail.
 type scopeDrop struct {
 	name      string
 	retention map[string]int
@@ -66,7 +66,7 @@ func withoutState(b *storage.Batch, key string, removal bool) {
 	})
 }
 
-// cuts drops, and returns the directories that power failures have left meanwhile.
+// cuts drops weeks, and returns the directories that power failures have left during the drop.
 func (d *scopeDrop) cuts(t *testing.T, h storetest.Harness, lose func(*storage.Batch)) (clones map[string]string, plan engine.ScopeDropPlan) {
 	t.Helper()
 	if h.CrashClone == nil {
@@ -119,7 +119,8 @@ func (d *scopeDrop) cutAtEachStep(t *testing.T, h storetest.Harness) {
 	}
 }
 
-// seesLoss is the control of cutAtEachStep: on a store that loses a part of the drop it fails.
+// seesLoss is the control of cutAtEachStep: it checks that cutAtEachStep fails on a store that
+// loses a part of the drop.
 func (d *scopeDrop) seesLoss(t *testing.T, h storetest.Harness, lose func(*storage.Batch)) {
 	clones, plan := d.cuts(t, h, lose)
 	for _, dir := range clones {
@@ -130,8 +131,8 @@ func (d *scopeDrop) seesLoss(t *testing.T, h storetest.Harness, lose func(*stora
 	t.Errorf("none of %d power failures shows the loss", len(clones))
 }
 
-// checkCut opens the state after a power failure: all of the drop was decided, or nothing. Then the
-// drop is finished, without the retention: the mark decides.
+// checkCut opens the state after a power failure, in which either all of the drop was decided or
+// nothing. Then it finishes the drop, without the retention: the mark decides.
 func (d *scopeDrop) checkCut(t *testing.T, h storetest.Harness, dir string, plan engine.ScopeDropPlan) (decided bool, err error) {
 	s, err := h.Open(t, dir)
 	if err != nil {
@@ -200,7 +201,7 @@ func (d *scopeDrop) finish(e *engine.Engine, s storage.Store, plan engine.ScopeD
 	if stats.Names != 3-d.names {
 		return fmt.Errorf("%d names, want %d", stats.Names, 3-d.names)
 	}
-	// A new scope gets the number that may have been freed.
+	// A new scope gets the number if it was freed.
 	next, err := e.TryClaim(ctx, dropEvent("next", "next", "orders", 0))
 	if err != nil {
 		return err

@@ -17,15 +17,15 @@ const (
 	dropIDs    = 60
 )
 
-// A raceCut is the state after a power failure, and the earlier verdicts of callers.
+// A raceCut is the state after a power failure, with the verdicts that callers got before it.
 type raceCut struct {
 	dir     string
 	claimed [dropIDs]bool
 	dropped bool
 }
 
-// raceWithDrop runs racers that claim events of a scope that is dropped: each is claimed at most
-// once, and none after the drop, also after power failures meanwhile.
+// raceWithDrop runs racers that claim events of a scope while it is dropped. Each event is claimed
+// at most once, and none after the drop, even if the power fails meanwhile.
 func raceWithDrop(t *testing.T, h storetest.Harness) {
 	e, s, dir := openCut(t, h, dropOptions(nil))
 	var claimed [dropIDs]atomic.Int32

@@ -33,7 +33,7 @@ func (c *txChecker) get(key string) {
 	}
 }
 
-// scan iterates over a range of keys, perhaps not to its end.
+// scan iterates over a range of keys, sometimes not to its end.
 func (c *txChecker) scan() {
 	texts := rapid.SampledFrom([]string{"", "", "k", "k\x00", "l", "c"})
 	prefix, after := texts.Draw(c.t, "prefix"), texts.Draw(c.t, "after")
@@ -153,7 +153,7 @@ func (c *txChecker) save() error {
 	return err
 }
 
-// back rolls back to one of the savepoints, and keeps it.
+// back rolls back to one of the savepoints, which remains usable.
 func (c *txChecker) back() error {
 	if len(c.x.saves) == 0 {
 		_, err := c.tx.Savepoint()

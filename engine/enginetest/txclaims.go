@@ -11,8 +11,8 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// lookAhead prefetches some events in the transaction. Later claims in it are of these events, and
-// sometimes of others.
+// lookAhead prefetches some events in the transaction. Later claims of the transaction are on these
+// events, and sometimes on others.
 func (c *txChecker) lookAhead() error {
 	c.x.ahead = nil
 	var events []engine.Event
@@ -23,7 +23,7 @@ func (c *txChecker) lookAhead() error {
 	return c.tx.Prefetch(events)
 }
 
-// claimIn claims an event, or with replay set most likely a dead-lettered one.
+// claimIn claims an event, which is usually a dead-lettered one if replay is set.
 func (c *txChecker) claimIn(replay bool) {
 	ev, k := c.event(c.t)
 	if len(c.x.ahead) > 0 && rapid.IntRange(0, 3).Draw(c.t, "expected") > 0 {
@@ -79,7 +79,7 @@ func (c *txChecker) deadLettered(ev engine.Event, k claimKey) (engine.Event, cla
 	return ev, k
 }
 
-// letter dead-letters a claim of the transaction, or an event that it has not claimed.
+// letter dead-letters a claim of the transaction, or tries to for an event that it has not claimed.
 func (c *txChecker) letter() {
 	ev, k := c.event(c.t)
 	if own := slices.SortedFunc(maps.Keys(c.x.claims), func(a, b claimKey) int { return cmp.Compare(a.String(), b.String()) }); len(own) > 0 {
@@ -139,7 +139,8 @@ func (c *txChecker) finishIn() {
 	}
 }
 
-// setData stores data with a claim of the transaction, or with an event that it has not claimed.
+// setData stores data with a claim of the transaction, or tries to for an event that it has not
+// claimed.
 func (c *txChecker) setData() {
 	ev, k := c.event(c.t)
 	if own := slices.SortedFunc(maps.Keys(c.x.claims), func(a, b claimKey) int { return cmp.Compare(a.String(), b.String()) }); len(own) > 0 {
@@ -167,8 +168,8 @@ func (c *txChecker) setData() {
 	c.x.claims[k] = rec
 }
 
-// unclaim withdraws a claim in the store, or fails to: sometimes the record is another one, or only
-// the transaction itself has a claim.
+// unclaim withdraws a claim in the store. This sometimes fails, because the record is another one,
+// or because only the transaction itself has a claim.
 func (c *txChecker) unclaim() {
 	ev, k := c.event(c.t)
 	keys := slices.Concat(slices.Collect(maps.Keys(c.told.claims)), slices.Collect(maps.Keys(c.x.claims)))

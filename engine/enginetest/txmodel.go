@@ -12,21 +12,21 @@ type txModel struct {
 	m *model
 
 	claims   map[claimKey]engine.ClaimRecord
-	events   map[claimKey]engine.Event // of those
-	again    map[claimKey]bool         // of those that existed
-	finishes map[claimKey]modelLease   // of those that a lease holds
+	events   map[claimKey]engine.Event // the events of these claims
+	again    map[claimKey]bool         // claims that existed before
+	finishes map[claimKey]modelLease   // claims that a lease holds
 	unclaims map[claimKey]engine.ClaimRecord
 	host     map[string]*string // nil is deleted
-	adds     map[string]int64   // to keys that are not in host
+	adds     map[string]int64   // sums added to keys that are not in host
 	offsets  map[int32]int64
 	saves    []modelSave
 
-	reads   map[string]bool // read from the store
-	changed map[string]bool // written by others since it began
+	reads   map[string]bool // keys read from the store
+	changed map[string]bool // keys written by others since the transaction began
 	told    bool            // of others' claims
 	lost    bool
 
-	ahead []modelEvent // given to Prefetch and not claimed yet
+	ahead []modelEvent // events that were given to Prefetch and are not claimed yet
 }
 
 type modelEvent struct {
@@ -79,7 +79,7 @@ func (x *txModel) seen(key string) (value string, there bool, err error) {
 	return value, there, err
 }
 
-// outcome returns the errors of which a commit returns one, nil if it succeeds.
+// outcome returns the errors one of which a commit returns, or nil if it succeeds.
 func (x *txModel) outcome() (errs []error) {
 	overtaken := slices.ContainsFunc(slices.Collect(maps.Keys(x.reads)), func(k string) bool { return x.changed[k] })
 	empty := len(x.claims)+len(x.host)+len(x.offsets)+len(x.adds)+len(x.unclaims) == 0
@@ -108,7 +108,7 @@ func (x *txModel) outcome() (errs []error) {
 	return errs
 }
 
-// refusals returns the errors for one of which a claim in a retained week cannot commit.
+// refusals returns the errors, one of which prevents a claim in a retained week from committing.
 func (x *txModel) refusals(k claimKey, rec engine.ClaimRecord) (errs []error) {
 	if l, ok := x.finishes[k]; ok {
 		if !x.m.holds(l) || x.takesOver(k) {
@@ -127,7 +127,7 @@ func (x *txModel) refusals(k claimKey, rec engine.ClaimRecord) (errs []error) {
 		return nil
 	}
 	for _, n := range x.m.near(ev, k) {
-		// since it was found to be absent
+		// it was claimed after the transaction found it absent
 		if now, claimed := x.m.told.claims[n]; claimed && !x.m.free(ev, now) {
 			errs = append(errs, engine.ErrConflict)
 		}
@@ -148,7 +148,8 @@ func (x *txModel) takesOver(k claimKey) bool {
 	return false
 }
 
-// unclaimRefusals returns the errors for one of which a transaction cannot withdraw its claims.
+// unclaimRefusals returns the errors, one of which prevents a transaction from withdrawing its
+// claims.
 func (x *txModel) unclaimRefusals() (errs []error) {
 	for k, rec := range x.unclaims {
 		now, there := x.m.told.claims[k]
@@ -201,8 +202,8 @@ func (x *txModel) commit() {
 	}
 }
 
-// takeBack applies the withdrawals of a transaction that committed: a claim with an earlier
-// generation is released, any other one is removed.
+// takeBack applies the withdrawals of a transaction that committed. A claim with an earlier
+// generation is released, and any other is removed.
 func (x *txModel) takeBack() {
 	for k, rec := range x.unclaims {
 		if rec.Generation > 0 {

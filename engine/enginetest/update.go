@@ -15,7 +15,7 @@ var (
 	modelPanic = "the closure panics"
 )
 
-// update runs a random transaction; inside it others may run.
+// update runs a random transaction, inside which others may run.
 func (c *checker) update(t *rapid.T) {
 	if len(c.open) == 3 {
 		return

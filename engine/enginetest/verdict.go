@@ -7,8 +7,8 @@ import (
 )
 
 // expect returns the verdict of an event, and the claim of which it is a duplicate. own are the
-// claims of its transaction, nil for an at-most-once claim; a claim that is dead-lettered with the
-// generation reopen, if that is not nil, is open.
+// claims of its transaction, nil for an at-most-once claim. If reopen is not nil, a claim that was
+// dead-lettered with that generation is open.
 func (m *model) expect(ev engine.Event, k claimKey, own map[claimKey]engine.ClaimRecord, reopen *uint64) (r engine.Result, of claimKey) {
 	if ev.Time.Sub(m.clock) > defaultAllowedSkew {
 		return engine.Result{Verdict: engine.TooNew}, k
@@ -54,7 +54,7 @@ func (m *model) answer(ev engine.Event, rec engine.ClaimRecord, own bool) engine
 	return engine.Result{Verdict: engine.Duplicate, Record: rec}
 }
 
-// isNear reports whether this is the record of a claim in a week near that counts.
+// isNear reports whether this is the record of a claim that counts in a nearby week.
 func (m *model) isNear(ev engine.Event, k claimKey, rec engine.ClaimRecord) bool {
 	return slices.ContainsFunc(m.near(ev, k), func(n claimKey) bool {
 		there, ok := m.told.claims[n]
@@ -62,16 +62,16 @@ func (m *model) isNear(ev engine.Event, k claimKey, rec engine.ClaimRecord) bool
 	})
 }
 
-// heldNear reports whether an open transaction holds one of the claims, dropped ones too if these
-// count: a transaction that cannot commit still reserves.
+// heldNear reports whether an open transaction holds one of the claims, including dropped ones if
+// these count, because a transaction that cannot commit still reserves its claims.
 func (m *model) heldNear(near []claimKey, dropped bool) bool {
 	return slices.ContainsFunc(near, func(n claimKey) bool {
 		return m.held[n] && (dropped || n.week >= m.told.oldestOf(n.scope))
 	})
 }
 
-// nearby returns the result for the first claim that counts in a near week: the transaction's own
-// before those of others.
+// nearby returns the result for the first claim that counts in a nearby week. Claims of the
+// transaction precede those of others.
 func (m *model) nearby(ev engine.Event, near []claimKey, own map[claimKey]engine.ClaimRecord) (r engine.Result, of claimKey, found bool) {
 	for _, n := range near {
 		if rec, ok := own[n]; ok {
@@ -86,8 +86,8 @@ func (m *model) nearby(ev engine.Event, near []claimKey, own map[claimKey]engine
 	return r, of, false
 }
 
-// replaces completes the record of a claim that is made in place of an earlier one, which was free
-// or is a dead letter that is replayed.
+// replaces completes the record of a claim that replaces an earlier one, which was free or is a
+// dead letter that is replayed.
 func replaces(next *engine.ClaimRecord, rec engine.ClaimRecord, free bool) {
 	next.Generation = rec.Generation + 1
 	if !free {

@@ -44,7 +44,7 @@ func (a accounts) book(ctx context.Context, tx *engine.Tx, rec *kafkaadapter.Rec
 	defer span.End()
 	t, err := parse(rec.Value)
 	if err != nil {
-		return kafkaadapter.Permanent(err) // no further attempt would succeed: a dead letter at once
+		return kafkaadapter.Permanent(err) // no further attempt would succeed, so it becomes a dead letter at once
 	}
 	if err := a.add(tx, t.From, -t.Amount); err != nil {
 		return err

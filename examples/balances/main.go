@@ -1,6 +1,6 @@
 // Command balances keeps a running balance for each account from a topic of transfers. The balances
-// are in the store of the claims: each transfer is booked once, through crashes and repeats, and
-// the balances of all accounts add up to zero at any time.
+// are in the same store as the claims. So each transfer is booked once, in spite of crashes and
+// repeats, and the balances of all accounts always add up to zero.
 //
 //	go run ./examples/balances -brokers 127.0.0.1:9092 -topic transfers -dir balances.store -listen 127.0.0.1:8080
 //

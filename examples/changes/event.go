@@ -65,10 +65,11 @@ func decode(rec *kgo.Record) (c *change, key json.RawMessage, err error) {
 	return c, key, err
 }
 
-// identifyChange returns what a connector that sends an event again after a failover repeats: the
-// key, and the change in the log of Postgres. The time is part of it, because a restored database may
-// use positions of its log again, and an incremental snapshot has none: it reads a row once at a time.
-// Other events without a position have the id of their record.
+// identifyChange returns an id of the parts that a connector repeats when it sends an event again
+// after a failover: the key and the change in the log of Postgres. The time is part of the id,
+// because a restored database may use positions of its log again, and because an incremental
+// snapshot has no position: it reads a row once at a time. Other events without a position have the
+// id of their record.
 func identifyChange(rec *kgo.Record) (id []byte, at time.Time, err error) {
 	c, key, err := decode(rec)
 	if c == nil || err != nil {
@@ -105,8 +106,8 @@ func (c *change) row(rec *kgo.Record, key json.RawMessage) (r versions.Row, err 
 	return r, err
 }
 
-// position returns the offset of a record, and of a dead letter that was sent back, which is older
-// than the records around it, its original one.
+// position returns the offset of a record. For a dead letter that was sent back, which is older
+// than the records around it, this is the original offset.
 func position(rec *kgo.Record) int64 {
 	header := func(name string) string { return string(identify.LastHeader(rec.Headers, name)) }
 	original, err := strconv.ParseInt(header("hapax_dlt_original_offset"), 10, 64)
@@ -139,7 +140,7 @@ var unavailable = func() map[string]bool {
 }()
 
 func isUnavailable(value json.RawMessage) bool {
-	const longest = 256 // of the values above, with space between
+	const longest = 256 // the length of the values above, with spaces between
 	var compact bytes.Buffer
 	return len(value) <= longest && json.Compact(&compact, value) == nil && unavailable[compact.String()]
 }

@@ -1,13 +1,13 @@
 // Command changes keeps a copy of a Postgres table from the change events that Debezium publishes
 // to Kafka. Rows commit in one transaction with the Kafka offset.
 //
-// What a connector promises is the order in which it sends the events of a key to a partition. So the
-// version of a row is the offset of its event: no field of the event orders it against those of
-// snapshots. An event that the connector sends again, as after a failover, is a duplicate: its id is
-// made of the table, the key, the position and the transaction in the log of Postgres, and the kind
-// of the change. A large value that did not change is absent from an event, and is taken from an
-// earlier one. It stays absent if the primary key has changed: set REPLICA IDENTITY FULL for tables
-// where that happens.
+// A connector promises only the order in which it sends the events of a key to a partition. So the
+// version of a row is the offset of its event: no field of an event orders it relative to the
+// events of snapshots. An event that the connector sends again, for example after a failover, is a
+// duplicate. Its id consists of the table, the key, the position and the transaction in the log of
+// Postgres, and the kind of the change. A large value that did not change is absent from an event,
+// and is taken from an earlier one. It stays absent if the primary key has changed: set REPLICA
+// IDENTITY FULL for tables where that happens.
 //
 //	go run ./examples/changes -brokers 127.0.0.1:9092 -topic server.public.records -dir changes.store -listen 127.0.0.1:8080
 //	curl http://127.0.0.1:8080/tenants/acme
@@ -103,7 +103,7 @@ func serve(table *versions.Table) http.Handler {
 		answer := struct {
 			LastApplied time.Time         `json:"last_applied"`
 			Rows        []json.RawMessage `json:"rows"`
-			Incomplete  []json.RawMessage `json:"incomplete,omitempty"` // of these rows, those that lack a large value
+			Incomplete  []json.RawMessage `json:"incomplete,omitempty"` // those of the rows that lack a large value
 		}{LastApplied: rows.LastApplied}
 		if err == nil {
 			for row, scanErr := range rows.All {

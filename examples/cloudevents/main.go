@@ -1,10 +1,10 @@
 // Command cloudevents prints each CloudEvents event of a topic at most once, whether it comes in
-// binary mode (headers ce_*) or in structured mode (JSON). Events are the same if source and id
-// are; the time is the event's own if it has one, otherwise the record's.
+// binary mode (headers ce_*) or in structured mode (JSON). Two events are the same if their sources
+// and ids are equal. The time is that of the event, or that of the record if the event has none.
 //
 //	go run ./examples/cloudevents -brokers 127.0.0.1:9092 -topic events -dir events.claims
 //
-// A record that is no CloudEvents event goes to the dead letters, here events-dlt, which must
+// A record that is not a CloudEvents event goes to the dead letters, here events-dlt, which must
 // exist.
 package main
 
@@ -46,7 +46,7 @@ func consume(ctx context.Context, eng *engine.Engine, out io.Writer, topic strin
 			Identify: identify.Rules{
 				IDHeaders:   []string{identify.CloudEventsID}, // source and id together, in either mode
 				TimeHeaders: []string{identify.CloudEventsTime},
-				NoPosition:  true, // a record without both is no event
+				NoPosition:  true, // a record without both is not an event
 			},
 		}},
 	})

@@ -32,7 +32,7 @@ func judge(ctx context.Context, eng *engine.Engine, in io.Reader, out io.Writer)
 		var line string
 		select {
 		case <-ctx.Done():
-			return nil // what was printed is durable
+			return nil // every printed verdict is durable
 		case err := <-ended:
 			return err
 		case line = <-lines:
@@ -54,8 +54,8 @@ func judge(ctx context.Context, eng *engine.Engine, in io.Reader, out io.Writer)
 	}
 }
 
-// read sends the lines of in, and the error that ends them, until ctx ends. It may then still wait for
-// a line.
+// read sends the lines of in, and the error that ends them, until ctx ends. After that it may still
+// wait for a line.
 func read(ctx context.Context, in io.Reader) (<-chan string, <-chan error) {
 	lines, ended := make(chan string), make(chan error, 1)
 	go func() {

@@ -1,7 +1,7 @@
 // Command outbox sends a receipt for each payment. The claim on the payment, the sum of the account
 // and the receipt are written in one transaction; the relay publishes the receipt after the
-// transaction is durable. So each payment is booked once and has one receipt, through crashes of
-// this program and of the broker. A reminder follows an hour later: it is a message with a later
+// transaction is durable. So each payment is booked once and has one receipt, in spite of crashes
+// of this program and of the broker. A reminder follows an hour later: it is a message with a later
 // due time.
 //
 //	go run ./examples/outbox -brokers 127.0.0.1:9092 -payments payments -receipts receipts -dir payments.store
@@ -83,7 +83,7 @@ func (s *service) run(ctx context.Context, eng *engine.Engine, client ...kgo.Opt
 	ctx, stop := context.WithCancel(ctx)
 	relayed := make(chan error, 1)
 	go func() {
-		defer stop() // without a relay there is no service
+		defer stop() // the service does not run without a relay
 		relayed <- relay.Run(ctx)
 	}()
 	err = consumer.Run(ctx)

@@ -13,21 +13,21 @@ import (
 // originalTopic is the header of a dead letter that names the topic of its record.
 const originalTopic = "hapax_dlt_original_topic"
 
-// A counted replay: letters that were sent back, and records that are no dead letters and were
-// skipped.
+// counted has the counts of a replay: letters that were sent back, and records that are not dead
+// letters and were skipped.
 type counted struct {
 	sent, left int
 }
 
-// replay sends the dead letters of a topic back to their original topics: all that existed when it
-// began and that no earlier replay of the same group has sent. Its progress is committed in Kafka
-// after the letters are sent, so that a replay that was cut off sends some of them again; the
-// consumer nevertheless handles each once.
+// replay sends the dead letters of a topic back to their original topics: all letters that existed
+// when it began and that no earlier replay of the same group has sent. It commits its progress in
+// Kafka after it has sent letters. So a replay that was interrupted sends some letters again, but
+// the consumer still handles each once.
 func replay(ctx context.Context, topic, group string, client ...kgo.Opt) (n counted, err error) {
 	cl, err := kgo.NewClient(append(client,
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.MaxDecompressBatchBytes(64<<20),
-		kgo.KeepControlRecords(), // a log may end in markers of transactions
+		kgo.KeepControlRecords(), // a log may end with markers of transactions
 	)...)
 	if err != nil {
 		return n, err
@@ -64,9 +64,8 @@ func replay(ctx context.Context, topic, group string, client ...kgo.Opt) (n coun
 // ends are the offsets at which the replay of the partitions that are still read ends.
 type ends map[int32]int64
 
-// includes reports whether the replay contains a record. It removes the partition if no later
-// record is contained; with a gap before the end, as after a compaction, that is found only at a
-// record after it.
+// includes reports whether the replay contains a record. It removes the partition after its last
+// record. If compaction has left a gap before the end, it does so only at a record after the end.
 func (e ends) includes(rec *kgo.Record) bool {
 	end, ok := e[rec.Partition]
 	if ok && rec.Offset+1 >= end {

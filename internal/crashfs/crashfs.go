@@ -1,5 +1,5 @@
-// Package crashfs is Pebble's file system in memory for tests that copy it, as a power failure leaves
-// it, while a store uses it.
+// Package crashfs is Pebble's file system in memory, for tests that copy it while a store uses it.
+// A copy is what a power failure would leave.
 package crashfs
 
 import (
@@ -10,8 +10,7 @@ import (
 )
 
 // An FS is a vfs.MemFS that can be copied at any time. In Pebble v2.1.7, some operations of a MemFS
-// lock its mutex for copies twice: a CrashClone between the two waits for the operation, and the
-// operation for it.
+// lock its mutex for copies twice. A CrashClone between the two deadlocks with the operation.
 type FS struct {
 	*vfs.MemFS
 	copying *sync.RWMutex // held for reading by the operations that lock that mutex twice

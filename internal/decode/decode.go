@@ -104,8 +104,8 @@ func (d *Decoder) Week() weekbucket.Week {
 	return week
 }
 
-// Count returns the number of items that follow and occupy at least size bytes each, so that a
-// hostile number allocates nothing.
+// Count returns the number of following items, which occupy at least size bytes each. A number that
+// does not fit is bad, so that a hostile number causes no allocation.
 func (d *Decoder) Count(size int) int {
 	n := d.Uvarint()
 	if n > math.MaxInt32 || int(n) > len(d.Rest)/size {

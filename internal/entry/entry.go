@@ -17,16 +17,16 @@ import (
 // An Entry is a message that waits to be published, and the outcome of the attempts to publish it.
 // Times are Unix milliseconds.
 type Entry struct {
-	Attempts  uint64 // failed ones
-	Refused   uint64 // failed ones after which another attempt is unlikely to succeed
+	Attempts  uint64 // failed attempts
+	Refused   uint64 // failed attempts after which another one is unlikely to succeed
 	NotBefore int64  // the earliest time of the next attempt; 0 before the first failure
 	LastError string // of the last attempt
 
 	ID          string
 	Created     int64
 	Due         int64 // the earliest time of publication; Redrive may bring it forward
-	Time        int64 // the event time: the application's, otherwise the later one of Created and the first Due
-	Stamped     bool  // Time is also the timestamp of the record, instead of the time of publication
+	Time        int64 // the event time: set by the application, or the later one of Created and the first Due
+	Stamped     bool  // Time is also the timestamp of the record, which is otherwise the time of publication
 	Topic       string
 	Partition   int32 // NoPartition: the partitioner of the client decides
 	OrderingKey []byte
@@ -92,8 +92,8 @@ func (e *Entry) Size() int {
 	return n
 }
 
-// Bytes returns the size of the entry that counts towards the cap of the outbox. It does not change
-// while the entry exists.
+// Bytes returns the size with which the entry counts towards the limit of the outbox. It does not
+// change while the entry exists.
 func (e *Entry) Bytes() uint64 {
 	n := entryBytes + len(e.ID) + len(e.Topic) + len(e.OrderingKey) + len(e.Key) + len(e.Value)
 	for _, h := range e.Headers {
@@ -102,11 +102,11 @@ func (e *Entry) Bytes() uint64 {
 	return uint64(n)
 }
 
-// entryBytes is what an entry takes in addition to its message.
+// entryBytes is the size of an entry without its message.
 const entryBytes = 128
 
-// Parse decodes an entry. Its slices share memory with b. Bytes in another form than Append's, in
-// this version or an earlier one, are an error.
+// Parse decodes an entry. Its slices share memory with b. Bytes that Append, of this or an earlier
+// version, would not write are an error.
 func Parse(b []byte) (Entry, error) {
 	if len(b) > 0 && b[0] > version {
 		return Entry{}, fmt.Errorf("%w: %d", ErrVersion, b[0])
@@ -153,8 +153,8 @@ func Parse(b []byte) (Entry, error) {
 // A Group is a set of entries that are published in order.
 type Group [16]byte
 
-// Group returns the group of an entry: that of its ordering key, otherwise that of its topic and
-// key. An entry with neither is a group of its own.
+// Group returns the group of an entry: that of its ordering key, or else that of its topic and key.
+// An entry with neither is a separate group.
 func (e *Entry) Group() Group {
 	var b []byte
 	switch {

@@ -91,11 +91,11 @@ func ParkedKey(id string, place uint64) []byte {
 
 // Produced counts the entries that were written since the store was created. The engine updates it.
 type Produced struct {
-	Entries uint64 // also the number of the newest entry
-	Delayed uint64 // those that were due later
-	Bytes   uint64 // of all of them: Entry.Bytes
+	Entries uint64 // this is also the number of the newest entry
+	Delayed uint64 // entries that were due later
+	Bytes   uint64 // the sum of Entry.Bytes over all of them
 
-	Unsized bool // Bytes was not counted: an earlier build has written it
+	Unsized bool // an earlier build has written it, without Bytes
 }
 
 // Append appends the encoded counts.
@@ -128,10 +128,10 @@ func ParseProduced(b []byte) (Produced, error) {
 type Gone struct {
 	Entries  uint64 // published or parked
 	Delayed  uint64 // taken from the delayed ones
-	Parked   uint64 // parked; also the place of the newest one
+	Parked   uint64 // parked; this is also the place of the newest one
 	Redriven uint64 // parked and redriven
 	Dropped  uint64 // parked and removed
-	Bytes    uint64 // of those that were published or dropped: Entry.Bytes
+	Bytes    uint64 // the sum of Entry.Bytes over those that were published or dropped
 }
 
 // Append appends the encoded counts.

@@ -26,9 +26,9 @@ func Frugal(t *testing.T, input []byte, decode func()) {
 	}
 }
 
-// Decodes checks a decoder: it does not panic, it allocates no more than its input justifies, it does
-// not change its input, and its errors are the stated ones; what it accepts is what encode, if it is not nil,
-// makes of the result.
+// Decodes checks that a decoder does not panic, allocates no more than its input justifies, does
+// not change its input, and returns only the stated errors. If encode is not nil, it must turn the
+// result of an accepted input into that input again.
 func Decodes(t *testing.T, input []byte, stated []error, decode func() error, encode func() []byte) {
 	t.Helper()
 	var err error

@@ -1,5 +1,5 @@
-// Package hostile has ids and errors as a stranger would choose them, and checks what becomes of them
-// in a log, for tests.
+// Package hostile has ids and errors that an attacker could choose, and checks how they appear in a
+// log, for tests.
 package hostile
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/hapax-dev/hapax/redact"
 )
 
-// ID is an id that would be two lines of a log if it were written as it is.
+// ID is an id that would be two lines of a log if it were written unescaped.
 const ID = "a\nlevel=ERROR fake"
 
 // fake is in ID, and in no other text.
@@ -27,8 +27,8 @@ var (
 	Text = "e\nlevel=ERROR forged" + strings.Repeat("c", 1<<20)
 )
 
-// MaxLine is the maximum length of a log line: an id and an error, both escaped, and what is around
-// them.
+// MaxLine is the maximum length of a log line: an id and an error, both escaped, and the text
+// around them.
 const MaxLine = 6 << 10
 
 var secret = []byte("a secret of 32 bytes for hashing")
@@ -46,15 +46,15 @@ type Log struct {
 // Logger returns a logger that writes to the log, at all levels.
 func (l *Log) Logger() *slog.Logger { return slog.New(handler{log: l}) }
 
-// Lines returns the entries so far, which have several lines if an attribute had.
+// Lines returns the entries so far. An entry has several lines if one of its attributes has.
 func (l *Log) Lines() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]string(nil), l.lines...)
 }
 
-// Check reports each entry that is not one short line of text, and each that shows one of the ids in
-// another way than how says. It fails if how shows the ids and not all of them are in the log.
+// Check reports each entry that is not one short line of text, and each that shows one of the ids
+// differently from how. It fails if how shows ids and one of them is not in the log.
 func (l *Log) Check(t testing.TB, how redact.IDs, ids ...string) {
 	t.Helper()
 	lines := l.Lines()

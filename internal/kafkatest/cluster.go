@@ -96,9 +96,9 @@ func (b *cluster) Client(t testing.TB, o ...kgo.Opt) *kgo.Client {
 	return c
 }
 
-// admin runs f with an administrator's client, and repeats it while the broker is not ready: a real
-// broker looks for its coordinators first, and cannot place a topic after the controller has missed
-// its heartbeats.
+// admin runs f with an administrator's client, and repeats it while the broker is not ready. A real
+// broker first looks for its coordinators, and cannot create a topic while the controller has
+// missed its heartbeats.
 func (b *cluster) admin(t testing.TB, what string, f func(context.Context, *kadm.Client) error) {
 	t.Helper()
 	c, err := kgo.NewClient(b.ClientOptions()...)

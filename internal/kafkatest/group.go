@@ -31,9 +31,9 @@ func Consume(t testing.TB, c *kgo.Client, n int) (records []*kgo.Record) {
 }
 
 // pollForASecond polls up to n records. It wakes the client's fetch loops, because a loop that
-// begins while the client sets its offsets can remain asleep (kgo v1.22.2).
+// starts while the client sets its offsets can remain asleep (kgo v1.22.2).
 func pollForASecond(ctx context.Context, c *kgo.Client, n int) kgo.Fetches {
-	c.ResumeFetchPartitions(nil) // resumes none
+	c.ResumeFetchPartitions(nil) // this resumes no partition, but wakes the loops
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	return c.PollRecords(ctx, n)
@@ -129,7 +129,7 @@ func (b groups) UntilMembers(t testing.TB, group string, n int, topics ...string
 		}
 		for _, topic := range topics {
 			if len(g.owned[topic]) < len(b.detail(t, topic).Partitions) {
-				return false // some move from one member to another
+				return false // some partitions are moving from one member to another
 			}
 		}
 		return true
@@ -143,8 +143,8 @@ type members struct {
 	owned kadm.TopicsSet
 }
 
-// members first requests a group of the newer protocol: the embedded broker describes one as a
-// classic group without members.
+// members first requests a group of the newer protocol, because the embedded broker describes such
+// a group as a classic group without members.
 func (b groups) members(t testing.TB, group string) (m members) {
 	t.Helper()
 	b.admin(t, "members of group "+group, func(ctx context.Context, a *kadm.Client) error {

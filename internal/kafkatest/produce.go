@@ -83,7 +83,7 @@ func (b producers) ProduceTx(t testing.TB, commit bool, records ...*kgo.Record) 
 	defer c.Close()
 	sending, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	ctx := context.Background() // if the end is cut off, its outcome is unknown
+	ctx := context.Background() // an end that is cut off would have an unknown outcome
 	err := c.BeginTransaction()
 	if err == nil {
 		err = c.ProduceSync(sending, records...).FirstErr()
@@ -96,11 +96,10 @@ func (b producers) ProduceTx(t testing.TB, commit bool, records ...*kgo.Record) 
 	}
 }
 
-// CommitLost writes the commit markers that are missing in the given topics: those of transactions
-// that have ended for their coordinator, except if it knows that they were aborted. Apache Kafka
-// 4.3.1 loses markers if it is killed before it has written them, and returns with a partition
-// without a leader (docs/decisions/0024). It returns the number of markers. No transaction may be in
-// progress.
+// CommitLost writes the commit markers that are missing in the given topics, of transactions that
+// their coordinator considers ended and does not know to be aborted. Apache Kafka 4.3.1 loses
+// markers if it is killed before it has written them, and returns with a partition without a leader
+// (docs/decisions/0024). It returns the number of markers. No transaction may be in progress.
 func (b producers) CommitLost(t testing.TB, topicNames ...string) (n int) {
 	t.Helper()
 	b.admin(t, "writing lost markers", func(ctx context.Context, a *kadm.Client) error {

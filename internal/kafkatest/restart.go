@@ -44,7 +44,7 @@ func (b *cluster) Revive(t testing.TB) {
 	Until(t, "the broker's old ports", func() bool {
 		fake, err := kfake.NewCluster(o...)
 		if err != nil {
-			return false // another process has the port temporarily
+			return false // another process may have the port temporarily
 		}
 		b.mu.Lock()
 		defer b.mu.Unlock()

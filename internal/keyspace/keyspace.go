@@ -1,5 +1,5 @@
-// Package keyspace names key spaces of an engine that packages of this module own. Application keys
-// and the keys of other spaces cannot collide with the keys of a space, and a scan of one space
+// Package keyspace names the key spaces of an engine that belong to packages of this module. Keys
+// of a space cannot collide with application keys or keys of other spaces, and a scan of one space
 // never returns keys of another.
 package keyspace
 

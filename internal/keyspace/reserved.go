@@ -3,13 +3,13 @@ package keyspace
 import "strings"
 
 // Prefixes of application keys that belong to packages of this module. They are part of the format
-// on disk. All other keys that begin with moduleKeys are kept for packages to come.
+// on disk. All other keys that begin with moduleKeys are reserved for later packages.
 const (
 	KafkaKeys  = "\x00hapax/kafka\x00"
 	moduleKeys = "\x00hapax/"
 )
 
-// A reserved is a range of application keys that only its owner writes. Everybody may read them.
+// A reserved is a range of application keys that only its owner may write. Everybody may read them.
 type reserved struct{ prefix, owner string }
 
 var (
@@ -17,11 +17,11 @@ var (
 	module = &reserved{moduleKeys, "this module"}
 )
 
-// Kafka is the space of package kafkaadapter: the application keys that begin with KafkaKeys, which
-// is a part of each key.
+// Kafka is the space of package kafkaadapter: the application keys that begin with KafkaKeys. Keys
+// in this space include that prefix.
 var Kafka = Space{name: "kafka", reserved: kafka}
 
-// Owner returns the owner of the space in the words of an error.
+// Owner returns the name of the space's owner for the text of an error.
 func (s Space) Owner() string {
 	if s.reserved != nil {
 		return s.reserved.owner
@@ -32,8 +32,8 @@ func (s Space) Owner() string {
 // IsReserved reports whether the keys of the space are application keys.
 func (s Space) IsReserved() bool { return s.reserved != nil }
 
-// Refuses reports whether only another one than s writes an application key, and returns the owner of
-// such keys and their prefix. Applications write as the zero Space.
+// Refuses reports whether an application key belongs to another owner than s, and returns that
+// owner and the prefix of its keys. Applications write as the zero Space.
 func (s Space) Refuses(key []byte) (prefix, owner string, refuses bool) {
 	if len(key) == 0 || key[0] != 0 {
 		return "", "", false

@@ -1,6 +1,6 @@
-// Package kgohooks makes Kafka clients from one list of options that has hooks. A hook that registers
-// metrics in OnNewClient, such as kprom, panics for the second client; a consumer and a relay make
-// several, and make them again.
+// Package kgohooks makes several Kafka clients with the same hooks. A hook that registers metrics
+// in OnNewClient, such as kprom, panics when it is called for a second client, but a consumer and a
+// relay make several clients.
 package kgohooks
 
 import (
@@ -10,11 +10,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// An Owner makes clients whose hooks are told of one client only. OnNewClient is called for the
-// first client that has the hook, of all owners in this process. OnClientClosed is called with that
-// client when the last of these owners is closed; then the hook may be told of a new client. All
-// other calls reach the hook from every client. Hooks that cannot be compared are told of each
-// client. The zero Owner is ready for use, and safe for concurrent use.
+// An Owner makes clients whose hooks learn of one client only. OnNewClient is called for the first
+// client with the hook, of all owners in this process. OnClientClosed is called with that client
+// when the last of these owners is closed. After that, OnNewClient can be called for a new client.
+// All other methods of the hook are called for every client. For a hook that cannot be compared,
+// OnNewClient is called for each client. The zero Owner is ready for use, and safe for concurrent
+// use.
 type Owner struct {
 	mu    sync.Mutex
 	hooks map[kgo.Hook]struct{}
@@ -35,13 +36,13 @@ func (o *Owner) Close() {
 	o.hooks = nil
 }
 
-// Probe makes a client to look at its options. Its hooks are not called.
+// Probe makes a client whose options can be read. Its hooks are not called.
 func Probe(opts ...kgo.Opt) (*kgo.Client, error) {
 	return replacer(func(*kgo.Client, kgo.Hook) kgo.Hook { return struct{}{} }).client(opts)
 }
 
-// A replacer is the first hook of a client: it replaces the others before they are called. The
-// client has a list of its own, and starts its goroutines later.
+// A replacer is the first hook of a client. It replaces the other hooks in the client's list before
+// they are called, and before the client starts its goroutines.
 type replacer func(*kgo.Client, kgo.Hook) kgo.Hook
 
 var _ kgo.HookNewClient = replacer(nil)
@@ -60,7 +61,7 @@ func (r replacer) OnNewClient(c *kgo.Client) {
 	}
 }
 
-// share returns what a new client calls instead of a hook.
+// share returns the hook that a new client calls instead of the given one.
 func (o *Owner) share(c *kgo.Client, h kgo.Hook) kgo.Hook {
 	_, begins := h.(kgo.HookNewClient)
 	_, ends := h.(kgo.HookClientClosed)
@@ -83,18 +84,18 @@ func (o *Owner) share(c *kgo.Client, h kgo.Hook) kgo.Hook {
 	return s
 }
 
-// registered has the hooks that were told of a client.
+// registered has the hooks whose OnNewClient was called.
 var (
 	mu         sync.Mutex
 	registered = map[kgo.Hook]*registration{}
 )
 
 type registration struct {
-	client *kgo.Client // of which the hook was told
+	client *kgo.Client // the client for which OnNewClient was called
 	owners int
 }
 
-// acquire reports whether the hook is to be told of the client.
+// acquire reports whether OnNewClient of the hook must be called for the client.
 func acquire(c *kgo.Client, h kgo.Hook) bool {
 	mu.Lock()
 	defer mu.Unlock()
@@ -107,7 +108,7 @@ func acquire(c *kgo.Client, h kgo.Hook) bool {
 	return !known
 }
 
-// release tells the hook of the end. One without OnClientClosed remains registered.
+// release calls OnClientClosed. A hook without that method remains registered.
 func release(h kgo.Hook) {
 	mu.Lock()
 	defer mu.Unlock()

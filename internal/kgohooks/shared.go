@@ -8,11 +8,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A shared passes the calls of one client on to a hook that others have, too. Owner.Close tells the
-// hook of the end.
+// A shared passes the calls of one client on to a hook that other clients have too. Owner.Close
+// calls OnClientClosed.
 type shared struct {
 	hook  kgo.Hook
-	first bool // the hook is told of this client
+	first bool // OnNewClient is called for this client
 }
 
 var (
@@ -106,8 +106,8 @@ func (s shared) OnPollStart(ctx context.Context) {
 	}
 }
 
-// A sharedOfRecords is shared, with the calls for each record; hooks without them do without their
-// cost.
+// A sharedOfRecords is a shared that also passes on the calls for each record. Hooks without these
+// methods avoid their cost.
 type sharedOfRecords struct{ shared }
 
 var (

@@ -2,8 +2,8 @@ package offheap
 
 import "syscall"
 
-// minHuge is the size from which huge pages are requested. A huge page has 2 MiB on most processors: the
-// first use of many small pages takes longer than most of what is done with them.
+// minHuge is the size from which huge pages are requested. A huge page has 2 MiB on most
+// processors. With small pages, the first use of each page would take most of the time.
 const minHuge = 4 << 20
 
 // mapped returns zeroed memory of the system, nil if there is none.
@@ -13,7 +13,7 @@ func mapped(size int) []byte {
 		return nil
 	}
 	if size >= minHuge {
-		_ = syscall.Madvise(b, syscall.MADV_HUGEPAGE) // small pages do, too
+		_ = syscall.Madvise(b, syscall.MADV_HUGEPAGE) // small pages work too
 	}
 	return b
 }

@@ -1,7 +1,7 @@
-// Package offheap makes large slices outside of Go's heap.
+// Package offheap makes large slices outside Go's heap.
 //
-// The garbage collector lets the heap grow in proportion to what is in use. Large slices without
-// pointers, which live long, would make it keep as much memory again for garbage.
+// The garbage collector lets the heap grow in proportion to the memory in use. So large, long-lived
+// slices in the heap would let it keep the same amount of memory again for garbage.
 package offheap
 
 import (
@@ -11,14 +11,14 @@ import (
 	"unsafe"
 )
 
-// minBytes is the size of the smallest slice that is mapped. The C library's malloc has the same.
+// minBytes is the size of the smallest slice that is mapped, the same as in the C library's malloc.
 const minBytes = 1 << 17
 
-// Make returns n zeroed elements, which have no pointers, for the methods of owner. On Linux, slices of
-// 128 KiB and more are mapped (mmap): free unmaps them, and is to be called when nothing uses an
-// element any more; a second call does nothing. They are also unmapped some time after neither owner nor
-// free is reachable, so code that uses an element keeps owner reachable (runtime.KeepAlive) until then.
-// Smaller slices, and those that cannot be mapped, are in the heap.
+// Make returns n zeroed elements, which have no pointers, for the methods of owner. On Linux,
+// slices of 128 KiB and more are mapped (mmap). Call free to unmap them when no element is used any
+// more; a second call does nothing. They are also unmapped some time after neither owner nor free
+// is reachable, so code that uses an element keeps owner reachable (runtime.KeepAlive) as long as
+// it does. Smaller slices, and those that cannot be mapped, are in the heap.
 func Make[T, O any](owner *O, n uint64) (elements []T, free func()) {
 	var element T
 	size := uint64(unsafe.Sizeof(element))
@@ -32,8 +32,9 @@ func Make[T, O any](owner *O, n uint64) (elements []T, free func()) {
 	cleanup := runtime.AddCleanup(owner, unmap, b)
 	free = sync.OnceFunc(func() {
 		cleanup.Stop()
-		// Stop does not stop a cleanup that is queued, and none is while owner is reachable. That
-		// cleanup would unmap a later slice, which the system may have put at the same address.
+		// Stop cannot stop a cleanup that is already queued, and none is queued while owner is
+		// reachable. A queued cleanup would unmap a later slice that the system may have put at the
+		// same address.
 		runtime.KeepAlive(owner)
 		unmap(b)
 	})

@@ -13,16 +13,16 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// space has the numbers of results that were kept. The key is the length of the scope as a uvarint, the
-// scope, the week in the form of weekbucket, and the tenant; the value is the number in the form of
-// engine.EncodeInt64. A number is added to in the transaction that finishes a claim.
+// space has the numbers of results that were kept. The key is the length of the scope as a uvarint,
+// the scope, the week in the form of weekbucket, and the tenant; the value is the number in the
+// form of engine.EncodeInt64. The transaction that finishes a claim increases the number.
 var space = keyspace.New("idempotency")
 
 // Options configure a Quota.
 type Options struct {
-	Scope  string        // of the claims
-	Window time.Duration // for which results count
-	Max    int           // results of a tenant; 0 = no limit
+	Scope  string        // scope of the claims
+	Window time.Duration // the time for which results count
+	Max    int           // maximum number of results of a tenant; 0 = no limit
 	Clock  func() time.Time
 }
 
@@ -33,7 +33,7 @@ type Quota struct {
 
 	mu      sync.Mutex
 	running map[string]int  // runs that may keep a key, by tenant
-	cleaned weekbucket.Week // earlier numbers were removed
+	cleaned weekbucket.Week // numbers of earlier weeks were removed
 }
 
 // New returns a quota, nil if there is no limit.
@@ -62,7 +62,7 @@ func (q *Quota) Enter(ctx context.Context, tenant string) (bool, error) {
 	return true, nil
 }
 
-// Leave ends what a successful Enter began.
+// Leave ends a run for which Enter returned true.
 func (q *Quota) Leave(tenant string) {
 	if q == nil {
 		return
@@ -126,7 +126,7 @@ func (q *Quota) Finish(ctx context.Context, eng *engine.Engine, lease *engine.Le
 
 const finishRetries = 10
 
-// key is that of a tenant's number in a week.
+// key returns the key of a tenant's number in a week.
 func (q *Quota) key(week weekbucket.Week, tenant string) []byte {
 	return append(week.AppendKey(q.prefix()), tenant...)
 }

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// What every package may have.
+// The limits for every package.
 const (
 	mostFiles   = 5  // in one circle
 	mostMethods = 30 // of one type
 )
 
-// mayEmbed has the embedded structs that stay, with the reason.
+// mayEmbed has the structs that may be embedded, with the reason.
 var mayEmbed = map[string]string{
 	"kafkaadapter.Record.Record": "handlers use it as the kgo.Record that it is",
 }
@@ -28,7 +28,7 @@ func isHelper(pkg string) bool {
 	return false
 }
 
-// check returns what the packages have beyond the limits.
+// check returns where the packages exceed the limits.
 func check(packages []figures) (problems []string) {
 	for _, p := range packages {
 		if len(p.circles) > 0 && len(p.circles[0]) > mostFiles {

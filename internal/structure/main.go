@@ -1,6 +1,6 @@
-// Command structure prints how entangled the packages of this module are: which of their files
-// depend on each other in a circle, how many methods their largest types have, those of embedded structs
-// included, and which structs embed others.
+// Command structure prints figures about the structure of the packages of this module: which of
+// their files depend on each other in a circle, how many methods their largest types have,
+// including those of embedded structs, and which structs embed others.
 //
 //	go run ./internal/structure              # every package of the module
 //	go run ./internal/structure ./engine/... # some of them

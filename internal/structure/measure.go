@@ -135,8 +135,8 @@ func measurePackage(fset *token.FileSet, imports types.Importer, p listed) (figu
 	return f, nil
 }
 
-// countMethods counts the methods of each type, with those that it borrows from embedded structs unless
-// the package is a helper, or those of an interface.
+// countMethods counts the methods of each type. Unless the package is a helper, it also counts the
+// methods of embedded structs.
 func countMethods(pkg *types.Package) (all []methods) {
 	p := strings.TrimPrefix(pkg.Path(), module+"/")
 	for _, name := range pkg.Scope().Names() {
@@ -160,7 +160,7 @@ func countMethods(pkg *types.Package) (all []methods) {
 	return all
 }
 
-// borrowed adds the methods of a type and those of the structs that it embeds, and returns them.
+// borrowed adds the methods of a type and of the structs that it embeds, and returns them.
 func borrowed(t *types.Named, all map[string]bool) map[string]bool {
 	for m := range t.Methods() {
 		all[m.Name()] = true
@@ -206,7 +206,7 @@ func pointed(t types.Type) types.Type {
 	return t
 }
 
-// usesBetween returns the used names, by the file that uses and the file that declares them.
+// usesBetween returns the used names, by the file that uses them and the file that declares them.
 func usesBetween(fset *token.FileSet, pkg *types.Package, info *types.Info) map[string]map[string][]string {
 	fileOf := func(at token.Pos) string { return filepath.Base(fset.Position(at).Filename) }
 	uses := make(map[string]map[string][]string)

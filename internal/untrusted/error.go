@@ -6,21 +6,21 @@ import (
 	"reflect"
 )
 
-// A Taken is an error of the application as it was when it was taken over. Its text and its chain
-// do not change any more. errors.Is and errors.As work as with the error itself, and do not panic if
-// its methods do. It has no Unwrap, so that nothing calls these methods without this protection.
+// A Taken is a copy of an error of the application. Its text and its chain cannot change. errors.Is
+// and errors.As work as with the error itself, and do not panic if its methods do. It has no
+// Unwrap, so that nothing calls these methods without this protection.
 type Taken struct {
 	text  string
 	typ   string  // of the innermost error
 	chain []error // the error and those that it wraps, in the order of errors.Is
 }
 
-// maxChain bounds the chain of an error that wraps itself, and is more than what a handler joins for
-// the rows of a batch.
+// maxChain bounds the chain of an error that wraps itself. It is larger than the number of errors
+// that a handler joins for the rows of a batch.
 const maxChain = 1 << 16
 
-// Take takes an error over, nil for nil. A panic of its methods goes to the caller. Text and chain are
-// read once.
+// Take copies an error; nil remains nil. It reads the text and the chain once. A panic of the
+// error's methods goes to the caller.
 func Take(err error) *Taken {
 	if t, ok := err.(*Taken); ok || err == nil {
 		return t
@@ -30,7 +30,7 @@ func Take(err error) *Taken {
 	return t
 }
 
-// Error takes an error over for a text. A panic becomes a part of the text.
+// Error copies an error for use in a text. A panic becomes a part of the text.
 func Error(err error) (taken error) {
 	if err == nil {
 		return nil
@@ -43,7 +43,7 @@ func Error(err error) (taken error) {
 	return Take(err)
 }
 
-// Is is errors.Is for an error that is not taken over. It is false if a method of the error panics.
+// Is is errors.Is for an error that was not copied. It is false if a method of the error panics.
 func Is(err, target error) (is bool) {
 	defer func() {
 		if recover() != nil {
@@ -90,7 +90,7 @@ func (t *Taken) setType(name string) {
 // Error returns the text.
 func (t *Taken) Error() string { return t.text }
 
-// Is reports whether the error wrapped target when it was taken over, for errors.Is.
+// Is reports whether the error wrapped target when it was copied, for errors.Is.
 func (t *Taken) Is(target error) bool {
 	for _, err := range t.chain {
 		if matches(err, target) {

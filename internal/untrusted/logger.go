@@ -5,9 +5,9 @@ import (
 	"log/slog"
 )
 
-// Logger returns a logger that gives l every text and error cut and escaped, so that a line of the log is
-// one line whatever l does with its text. Errors are Taken, and can still be examined with errors.Is
-// and errors.As. nil = slog.Default().
+// Logger returns a logger that cuts and escapes every text and error before it passes them to l, so
+// that an entry of the log is one line, whatever l does with its text. Errors are Taken, and can
+// still be examined with errors.Is and errors.As. nil = slog.Default().
 func Logger(l *slog.Logger) *slog.Logger {
 	if l == nil {
 		l = slog.Default()
@@ -18,8 +18,8 @@ func Logger(l *slog.Logger) *slog.Logger {
 	return slog.New(&handler{l.Handler()})
 }
 
-// Lines is a text of several lines that is logged as it is: one that this module has made, such as a
-// stack.
+// Lines is a text of several lines that is logged unchanged, because this module has made it, such
+// as a stack.
 type Lines string
 
 type handler struct{ next slog.Handler }

@@ -1,5 +1,5 @@
-// Package untrusted takes over texts and errors that come from outside of this module: from handlers,
-// brokers, producers and callers. They can be long, contain lines that look like others' log lines,
+// Package untrusted copies texts and errors that come from outside this module: from handlers,
+// brokers, producers and callers. These can be long, contain lines that look like other log lines,
 // change later, and panic.
 package untrusted
 
@@ -9,14 +9,14 @@ import (
 	"unicode/utf8"
 )
 
-// MaxText is the maximum number of bytes of a text that is taken over.
+// MaxText is the maximum number of bytes of a copied text.
 const MaxText = 2 << 10
 
 const ellipsis = "…"
 
 // Text returns s as one line of valid UTF-8, of at most MaxText bytes. Characters that are not
-// printable are escaped as in a Go string, and a longer text ends in an ellipsis. The Text of a Text
-// is the same.
+// printable are escaped as in a Go string, and a longer text ends in an ellipsis. Text of a result
+// returns the same result.
 func Text(s string) string { return Capped(s, MaxText) }
 
 // Capped is Text with another maximum of at least 16 bytes.
@@ -25,7 +25,7 @@ func Capped(s string, most int) string {
 		return s
 	}
 	var b strings.Builder
-	cut := 0 // the end of what leaves room for the ellipsis
+	cut := 0 // the longest part that leaves room for the ellipsis ends here
 	for i, size := 0, 0; i < len(s); i += size {
 		var c rune
 		c, size = utf8.DecodeRuneInString(s[i:])
