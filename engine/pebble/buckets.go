@@ -4,81 +4,25 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/hapax-dev/hapax/engine/pebble/internal/memtable"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A bucketList has the buckets with claims in Pebble's tables, by prefixes. Seeking each bucket in
-// each run takes long, so that is done once: later buckets come from sealed tables. A bucket is not
-// forgotten before it is dropped, so that none is missed; one of which claims were removed is marked,
-// as there may be none left. unsealed.mu is held while the list is used.
-type bucketList struct {
-	complete bool // it has all buckets
-	claimed  map[string]bool
-	drops    int
-}
-
-func newBucketList() bucketList { return bucketList{claimed: make(map[string]bool)} }
-
-// clone returns a list that also has the buckets of tables in memory, of which the newer come first.
-func (l *bucketList) clone(tables []*table) bucketList {
-	c := *l
-	c.claimed = maps.Clone(l.claimed)
-	for _, t := range slices.Backward(tables) {
-		c.add(t)
-	}
-	return c
-}
-
-// add adds the buckets of a table that is newer than all others.
-func (l *bucketList) add(t *table) {
-	for i := range t.buckets {
-		switch b := &t.buckets[i]; {
-		case b.live > 0:
-			l.claimed[b.prefix] = true
-		case b.removed > 0:
-			l.claimed[b.prefix] = false
-		}
-	}
-}
-
-// complement makes the list complete by all buckets that had claims when a clone was made. It does
-// nothing if a bucket was dropped since.
-func (l *bucketList) complement(clone *bucketList, prefixes []string) {
-	if l.drops != clone.drops {
-		return
-	}
-	for _, prefix := range prefixes {
-		if _, known := l.claimed[prefix]; !known {
-			l.claimed[prefix] = true
-		}
-	}
-	l.complete = true
-}
-
-// drop removes buckets, in which nothing is claimed any more.
-func (l *bucketList) drop(prefixes []string) {
-	l.drops++
-	for _, prefix := range prefixes {
-		delete(l.claimed, prefix)
-	}
-}
-
 func (r *claimReader) Buckets(fn func(storage.Bucket) error) error {
-	var known bucketList
-	walk := bucketWalk{reader: r}
-	look := func(tables []*table) { known = r.unsealed.known.clone(tables) }
-	err := r.claims(prefixSpan([]byte{claimSpace}), look, func(tables []*table, c *cursor) error {
-		walk.tables, walk.cursor = tables, c
-		if known.complete {
+	var known memtable.Buckets
+	var walk bucketWalk
+	look := func(v *memtable.View) { known = v.Buckets() }
+	err := r.claims(prefixSpan([]byte{claimSpace}), look, func(v *memtable.View, c *cursor) error {
+		walk.view, walk.cursor = v, c
+		if known.Complete {
 			return walk.known(&known)
 		}
 		err := walk.all(&known)
 		if err == nil && walk.damage.Err == nil {
-			r.unsealed.complement(&known, walk.found)
+			v.Complement(&known, walk.found)
 		}
 		return err
 	})
@@ -106,17 +50,16 @@ func (r *claimReader) Buckets(fn func(storage.Bucket) error) error {
 
 // A bucketWalk finds buckets. What damaged tables hide from it is in damage.
 type bucketWalk struct {
-	reader *claimReader
-	tables []*table // in memory
+	view   *memtable.View
 	cursor *cursor
 	found  []string // their prefixes
 	damage storage.DamageError
 }
 
 // known finds the buckets of a complete list that have claims, or may have some in the damage.
-func (w *bucketWalk) known(list *bucketList) error {
-	for prefix, some := range list.claimed {
-		if !some && !w.reader.unsealed.holdsSome(w.tables, prefix) {
+func (w *bucketWalk) known(list *memtable.Buckets) error {
+	for prefix, some := range list.Claimed {
+		if !some && !w.view.HoldsSome(prefix) {
 			start := spaced(claimSpace, []byte(prefix))
 			w.cursor.limit(successor(start))
 			w.cursor.do(func() bool { return w.cursor.it.SeekGE(start) })
@@ -133,9 +76,9 @@ func (w *bucketWalk) known(list *bucketList) error {
 }
 
 // all finds the buckets that have claims, whether the list has them or not.
-func (w *bucketWalk) all(list *bucketList) error {
-	for prefix := range list.claimed {
-		if w.reader.unsealed.holdsSome(w.tables, prefix) {
+func (w *bucketWalk) all(list *memtable.Buckets) error {
+	for prefix := range list.Claimed {
+		if w.view.HoldsSome(prefix) {
 			w.found = append(w.found, prefix)
 		}
 	}
@@ -149,7 +92,7 @@ func (w *bucketWalk) within(span pebble.KeyRange) error {
 	w.cursor.limit(span.End)
 	for at := span.Start; bytes.Compare(at, span.End) < 0; {
 		if w.cursor.do(func() bool { return w.cursor.it.SeekGE(at) }) {
-			prefix, _ := splitPrefix(w.cursor.it.Key()[1:])
+			prefix, _ := memtable.SplitPrefix(w.cursor.it.Key()[1:])
 			own := string(prefix)
 			at = successor(spaced(claimSpace, prefix))
 			if w.seen(own) {
@@ -184,7 +127,7 @@ func (w *bucketWalk) within(span pebble.KeyRange) error {
 func (w *bucketWalk) seen(prefix string) bool {
 	start := spaced(claimSpace, []byte(prefix))
 	for ok := w.cursor.err == nil && w.cursor.it.Valid(); ok && bytes.HasPrefix(w.cursor.it.Key(), start); ok = w.cursor.do(w.cursor.it.Next) {
-		if !w.reader.unsealed.removes(w.tables, w.cursor.it.Key()[1:]) {
+		if !w.view.Removes(w.cursor.it.Key()[1:]) {
 			return true
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/hapax-dev/hapax/engine/pebble/internal/memtable"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -12,7 +13,7 @@ type claimReader struct {
 	core     *core
 	reader   *reader
 	cursors  cursors
-	unsealed *unsealed
+	memtable *memtable.Memtable
 }
 
 // cursors opens cursors: a reader.
@@ -24,7 +25,7 @@ func (r *claimReader) Claim(key []byte) ([]byte, bool, error) {
 	if err := r.core.fault.get(); err != nil {
 		return nil, false, err
 	}
-	if record, known := r.unsealed.get(key); known {
+	if record, known := r.memtable.Get(key); known {
 		return record, record != nil, nil
 	}
 	k := spaced(claimSpace, key)
@@ -37,41 +38,31 @@ func (r *claimReader) Claim(key []byte) ([]byte, bool, error) {
 	return r.reader.get(k)
 }
 
-// claims calls fn with the tables in memory, the newer first, and with the contents of Pebble's
-// tables under span, from one moment. look is called at that moment, under the lock of the tables;
-// fn is called under no lock.
-func (r *claimReader) claims(span pebble.KeyRange, look func(tables []*table), fn func(tables []*table, c *cursor) error) error {
-	var tables []*table
+// claims calls fn with a view of memory and with the contents of Pebble's tables under span, from one
+// moment. look is called at that moment, while nothing in memory can change; fn is called under no lock.
+func (r *claimReader) claims(span pebble.KeyRange, look func(*memtable.View), fn func(*memtable.View, *cursor) error) error {
 	var c *cursor
-	defer func() {
-		for _, t := range tables {
-			t.unuse()
-		}
-	}()
-	err := r.unsealed.hold(func(held []*table) (err error) {
-		for _, t := range held {
-			t.users.Add(1)
-		}
-		tables = held
-		look(held)
+	view, err := r.memtable.View(func(v *memtable.View) (err error) {
+		look(v)
 		c, err = r.cursors.newCursor(span)
 		return err
 	})
+	defer view.Release()
 	if err != nil {
 		return err
 	}
-	return r.reader.use(c, func(c *cursor) error { return fn(tables, c) })
+	return r.reader.use(c, func(c *cursor) error { return fn(view, c) })
 }
 
 func (r *claimReader) Scan(ctx context.Context, span storage.Span, started func(), fn func(key, record []byte) error) error {
-	var at moment
-	freeze := func(tables []*table) { at = momentOf(tables) }
-	return r.claims(keyRange(claimSpace, span), freeze, func(_ []*table, c *cursor) error {
+	var at memtable.Moment
+	look := func(v *memtable.View) { at = v.Moment() }
+	return r.claims(keyRange(claimSpace, span), look, func(_ *memtable.View, c *cursor) error {
 		if started != nil {
 			started()
 		}
-		claims := at.sorted(span)
-		defer claims.free()
+		claims := at.Sorted(span)
+		defer claims.Free()
 		return merge(claims, c, func(key, record []byte) error {
 			if err := ctx.Err(); err != nil {
 				return err

@@ -3,9 +3,9 @@ package pebble
 import (
 	"bytes"
 	"slices"
-	"sort"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/hapax-dev/hapax/engine/pebble/internal/memtable"
 )
 
 // All runs are divided into tables at about the same keys, if they can be. The tables of L0 are then
@@ -46,19 +46,16 @@ type cut struct {
 
 // cuts divides claims into tables: at borders, at ends of buckets, because a table with only one bucket
 // can be dropped unread, and where tables would be too large.
-func (f *runFiles) cuts(claims *sorted, borders [][]byte) []cut {
-	n := len(claims.refs)
+func (f *runFiles) cuts(claims *memtable.Sorted, borders [][]byte) []cut {
+	n := claims.Len()
 	if n == 0 {
 		return nil
 	}
-	size := 0
-	for _, f := range claims.frames {
-		size += len(f.arena)
-	}
+	size := claims.Bytes()
 	entry := max(1, size/n) // bytes
 	c := cutter{claims: claims, least: max(1, f.core.o.boundaryBytes/2/entry), most: max(1, f.core.o.runBytes/entry)}
 	for _, key := range borders {
-		if at := claims.search(key); at > c.start && at < n {
+		if at := claims.Search(key[1:]); at > c.start && at < n {
 			c.end(at)
 			c.cuts = append(c.cuts, cut{at, key})
 		}
@@ -72,7 +69,7 @@ func (f *runFiles) cuts(claims *sorted, borders [][]byte) []cut {
 
 // A cutter divides claims, which begin at start, into tables of some number of claims.
 type cutter struct {
-	claims      *sorted
+	claims      *memtable.Sorted
 	least, most int
 	start       int
 	cuts        []cut
@@ -80,9 +77,8 @@ type cutter struct {
 
 // end divides the claims up to a border, and begins with those after it.
 func (c *cutter) end(border int) {
-	refs := c.claims.refs
 	for i := c.start + 1; i < border; i++ {
-		if refs[i].place>>1 != refs[i-1].place>>1 && i-c.start >= 2*c.least && border-i >= c.least {
+		if c.claims.BeginsBucket(i) && i-c.start >= 2*c.least && border-i >= c.least {
 			c.pieces(i)
 			c.cuts = append(c.cuts, cut{at: i})
 		}
@@ -107,25 +103,16 @@ func (c *cutter) pieces(end int) {
 func (c *cutter) borders() [][]byte {
 	borders, start := [][]byte{}, 0
 	for _, cut := range c.cuts {
-		if cut.at-start < c.least || len(c.claims.refs)-cut.at < c.least {
+		if cut.at-start < c.least || c.claims.Len()-cut.at < c.least {
 			continue
 		}
 		start = cut.at
 		if cut.border == nil {
-			cut.border, _ = c.claims.at(nil, c.claims.refs[start])
+			cut.border = c.claims.Key([]byte{claimSpace}, start)
 		}
 		borders = append(borders, cut.border)
 	}
 	return borders
-}
-
-// search returns the position of the first claim whose key in Pebble is not less.
-func (s *sorted) search(key []byte) int {
-	var own []byte
-	return sort.Search(len(s.refs), func(i int) bool {
-		own, _ = s.at(own[:0], s.refs[i])
-		return bytes.Compare(own, key) >= 0
-	})
 }
 
 // tables returns the tables that overlap with a span, by levels.

@@ -147,7 +147,7 @@ func TestGroupsAfterARunThatIsNotDivided(t *testing.T) {
 	close(held.goOn)
 	eventually(t, "runs are compacted", func() bool {
 		_, depth, err := s.compactor.deepest(prefixSpan([]byte{claimSpace}))
-		return err == nil && depth < fewRuns/2
+		return err == nil && depth < fewRuns // of 36
 	})
 	wantGroups(t, s, 4)
 	if !maps.Equal(claimsOf(t, s), want) {

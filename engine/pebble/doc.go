@@ -12,7 +12,7 @@
 //
 // Random keys in the log and memtable would be the largest cost of writing. So the claims of a
 // batch are not separate keys there, but one packed value, and a table in memory serves reads of
-// them (table.go). When this table is full, it is frozen, sorted, and ingested as tables of Pebble;
+// them (internal/memtable). When this table is full, it is frozen, sorted, and ingested as tables of Pebble;
 // then the packed values are removed (seal.go). After a kill, Open reads the remaining packed
 // values (load.go).
 //
@@ -106,15 +106,14 @@
 // store.go puts the parts of a store together, and opens and closes it. core.go is what the parts
 // share. create.go creates a store in a directory, and check.go and logcheck.go decide whether
 // Pebble may open it. write.go, claims.go, journal.go, sidecars.go, drop.go and reclaim.go do the
-// work of a store; buckets.go lists buckets. table.go, unsealed.go, load.go, seal.go, sorted.go,
-// radix.go, run.go, cuts.go and packedlog.go contain what happens to claims before they are in
-// tables; runindex.go, runparts.go, runrefresh.go, tablegroup.go, runtable.go and tablefilter.go
+// work of a store; buckets.go lists buckets. internal/memtable has the claims that are not in tables
+// yet; packedlog.go and load.go have them on disk, and seal.go, run.go and cuts.go move them to tables; runindex.go, runparts.go, runrefresh.go, tablegroup.go, runtable.go and tablefilter.go
 // look them up there; settings.go, scheduler.go and compactor.go have the settings of Pebble and
 // decide when it compacts. usage.go, verify.go and backup.go are for operators, and damage.go knows the damaged tables. disk.go and fault.go
 // are the disk that stops at the first failed write, and dirfs.go and osfile.go what is below it on the
 // machine's own file system: files that are reached by the directory, not by its path. ownlogs.go
-// knows which logs Close may remove, and reserve.go keeps space for the next Open. names.go, keys.go, packed.go, chunks.go,
-// attestation.go and clean.go describe what is on disk.
+// knows which logs Close may remove, and reserve.go keeps space for the next Open. names.go, keys.go,
+// chunks.go, attestation.go, clean.go and internal/memtable/packed.go describe what is on disk.
 //
 // HAPAX_SWEEP=all makes the tests sweep every operation and more bytes.
 package pebble

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/hapax-dev/hapax/engine/pebble/internal/memtable"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -20,7 +21,7 @@ type dropper struct {
 	identity  *identity
 	packedLog *packedLog
 	reclaimer *reclaimer
-	unsealed  *unsealed
+	memtable  *memtable.Memtable
 }
 
 func (d *dropper) Drop(buckets []storage.Bucket) error {
@@ -45,7 +46,7 @@ func (d *dropper) Drop(buckets []storage.Bucket) error {
 	if !p.Empty() { // Pebble has taken a large batch over, and its number is not known
 		d.core.recentRuns.dropped(spans, uint64(p.SeqNum())+uint64(p.Count()))
 	}
-	d.unsealed.drop(prefixes)
+	d.memtable.Drop(prefixes)
 	d.reclaimer.spans.add(spans)
 	return nil
 }

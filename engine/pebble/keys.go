@@ -17,7 +17,7 @@ import (
 //	'f'                      -> seq            packed batches are kept from here on, absent before the first were removed
 //	'j' seq, 8 bytes BE      -> journal entry  one for each batch, until it is trimmed
 //	'l'                      -> seq            of the newest batch
-//	'p' seq, 8 bytes BE      -> packed batch   claims that are not in tables yet (packed.go)
+//	'p' seq, 8 bytes BE      -> packed batch   claims that are not in tables yet (internal/memtable/packed.go)
 //	's' state key            -> value          state
 //	't'                      -> seq            the journal is kept from here on, absent before the first trim
 const (

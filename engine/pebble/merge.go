@@ -2,15 +2,15 @@ package pebble
 
 import (
 	"bytes"
+
+	"github.com/hapax-dev/hapax/engine/pebble/internal/memtable"
 )
 
 // merge calls fn for each claim that is in memory or at or after c, in key order. If both have a
 // key, that in memory is newer.
-func merge(m *sorted, c *cursor, fn func(key, record []byte) error) error {
-	var key, record []byte
+func merge(m *memtable.Sorted, c *cursor, fn func(key, record []byte) error) error {
 	ok := c.do(c.it.First)
-	for _, r := range m.all() {
-		key, record = m.at(key[:0], r)
+	for key, record := range m.All(claimSpace) {
 		order := 1
 		for ; ok; ok = c.do(c.it.Next) {
 			if order = bytes.Compare(c.it.Key(), key); order >= 0 {

@@ -5,12 +5,13 @@ import (
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/hapax-dev/hapax/engine/pebble/internal/memtable"
 )
 
 // A packedLog is the packed batches in Pebble, with the notes of the drops that concern them.
 type packedLog struct {
 	core     *core
-	unsealed *unsealed
+	memtable *memtable.Memtable
 
 	// ingest is held while claims are moved from packed batches into tables, and by operations that
 	// must not come in between: a drop, a backup. It guards the fields below.
@@ -45,11 +46,11 @@ func (l *packedLog) forgetPacked(seq uint64) error {
 // batches, all up to the newest one, have claims that are dropped. It returns the prefixes of the
 // buckets. The caller holds ingest.
 func (l *packedLog) noteDrops(p *pebble.Batch, spans []pebble.KeyRange) (prefixes []string) {
-	seq := l.unsealed.newest()
+	seq := l.memtable.Newest()
 	for _, span := range spans {
 		prefix := string(span.Start[1:])
 		prefixes = append(prefixes, prefix)
-		if !l.unsealed.knows(prefix) {
+		if !l.memtable.Knows(prefix) {
 			continue
 		}
 		must(p.Set(spaced(dropSpace, span.Start[1:]), binary.BigEndian.AppendUint64(nil, seq), nil))

@@ -6,6 +6,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hapax-dev/hapax/engine/pebble/internal/memtable"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -17,8 +18,8 @@ type runFiles struct {
 }
 
 // write writes the claims of a frozen table.
-func (f *runFiles) write(table frame) (paths []string, err error) {
-	claims := moment{table}.sorted(storage.Span{})
+func (f *runFiles) write(table memtable.Moment) (paths []string, err error) {
+	claims := table.Sorted(storage.Span{})
 	borders := f.borders
 	if borders == nil {
 		if borders, err = f.core.groups(); err != nil {
@@ -28,17 +29,19 @@ func (f *runFiles) write(table frame) (paths []string, err error) {
 	cuts := f.cuts(claims, borders)
 	w := &runWriter{runFiles: f}
 	err = f.core.fault.write(func() error {
-		defer claims.free()
-		for i, r := range claims.all() {
+		defer claims.Free()
+		i := 0
+		for key, record := range claims.All(claimSpace) {
 			if len(cuts) > 0 && i == cuts[0].at {
 				cuts = cuts[1:]
 				if err := w.cut(); err != nil {
 					return err
 				}
 			}
-			if err := w.add(claims, r); err != nil {
+			if err := w.add(key, record); err != nil {
 				return err
 			}
+			i++
 		}
 		return w.cut()
 	})
@@ -54,15 +57,13 @@ const putBytes = 1 << 20
 // put writes the claims of a frozen table to tables through Pebble's log. Pebble reads tables to find the
 // level for a run that it ingests, but none for a flush: so this succeeds where a table is damaged. All
 // batches of the table are durable.
-func (f *runFiles) put(table frame) error {
-	claims := moment{table}.sorted(storage.Span{})
+func (f *runFiles) put(table memtable.Moment) error {
+	claims := table.Sorted(storage.Span{})
 	return f.core.fault.write(func() error {
-		defer claims.free()
+		defer claims.Free()
 		b := f.core.db.NewBatch()
-		var key []byte
-		for _, r := range claims.all() {
-			var record []byte
-			if key, record = claims.at(key[:0], r); record == nil {
+		for key, record := range claims.All(claimSpace) {
+			if record == nil {
 				must(b.Delete(key, nil))
 			} else {
 				must(b.Set(key, record, nil))
@@ -96,21 +97,18 @@ type runWriter struct {
 	runFiles *runFiles
 	paths    []string
 	w        *sstable.Writer // nil between two files
-	key      []byte
 }
 
-func (w *runWriter) add(claims *sorted, r ref) error {
+func (w *runWriter) add(key, record []byte) error {
 	if w.w == nil {
 		if err := w.begin(); err != nil {
 			return err
 		}
 	}
-	key, record := claims.at(w.key[:0], r)
-	w.key = key
 	if record == nil {
-		return w.w.Delete(w.key)
+		return w.w.Delete(key)
 	}
-	return w.w.Set(w.key, record)
+	return w.w.Set(key, record)
 }
 
 func (w *runWriter) begin() error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/hapax-dev/hapax/engine/pebble/internal/memtable"
 )
 
 // A runIndex has the tables with claims open for look-ups: Pebble asks all overlapping runs one by
@@ -134,7 +135,7 @@ func (l *runList) mayBeDropped(t *runTable, key []byte) bool {
 	if len(l.drops) == 0 {
 		return false
 	}
-	prefix, _ := splitPrefix(key[1:])
+	prefix, _ := memtable.SplitPrefix(key[1:])
 	return t.seq < l.drops[string(prefix)]
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/hapax-dev/hapax/engine/pebble/internal/memtable"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/crashfs"
 )
@@ -45,8 +46,8 @@ func (y *runStory) write() {
 	for i := range 1 + y.random.IntN(20) {
 		w := storage.ClaimWrite{Key: y.key()}
 		if one {
-			prefix, _ := splitPrefix(bucket)
-			_, id := splitPrefix(w.Key)
+			prefix, _ := memtable.SplitPrefix(bucket)
+			_, id := memtable.SplitPrefix(w.Key)
 			w.Key = append(bytes.Clone(prefix), id...)
 		}
 		if y.random.IntN(4) > 0 {
@@ -125,7 +126,7 @@ func (y *runStory) check(after string) {
 			if err != nil || found != there || string(record) != want {
 				y.t.Fatalf("after batch %d, a %s: look-up of %x: %x %v %v, want %x %v", y.seq, after, key, record, found, err, want, there)
 			}
-			if _, known := y.s.unsealed.get(key); known {
+			if _, known := y.s.memtable.Get(key); known {
 				continue
 			}
 			inPebble, found, err := y.s.reader.get(spaced(claimSpace, key))

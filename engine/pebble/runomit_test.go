@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hapax-dev/hapax/engine/pebble/internal/memtable"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -248,7 +249,7 @@ func TestRangesOfOmittedTablesAreLimited(t *testing.T) {
 // Pebble has a drop in memory while a list omits the dropped tables. The next list may have them again.
 func TestDropsOfOmittedTablesAreKept(t *testing.T) {
 	prefix := func(week int) string {
-		p, _ := splitPrefix(claimKey("scope", week, 0))
+		p, _ := memtable.SplitPrefix(claimKey("scope", week, 0))
 		return string(p)
 	}
 	old := &runList{coverage: coverage{loaded: true}, drops: map[string]uint64{prefix(1): 7, prefix(2): 8}}

@@ -13,6 +13,7 @@ import (
 	tableblock "github.com/cockroachdb/pebble/v2/sstable/block"
 	"github.com/cockroachdb/pebble/v2/sstable/block/blockkind"
 	"github.com/cockroachdb/pebble/v2/sstable/colblk"
+	"github.com/hapax-dev/hapax/engine/pebble/internal/memtable"
 	"github.com/hapax-dev/hapax/internal/offheap"
 )
 
@@ -179,7 +180,7 @@ func (t *runTable) loadDrops() (err error) {
 		if span.Start[0] > claimSpace {
 			return nil
 		}
-		prefix, _ := splitPrefix(span.Start[1:])
+		prefix, _ := memtable.SplitPrefix(span.Start[1:])
 		if span.Start[0] < claimSpace || bytes.Compare(span.End, successor(spaced(claimSpace, prefix))) > 0 {
 			return errNotARun
 		}

@@ -78,7 +78,7 @@ func TestNoSealBeginsBeforeTheFirstBatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	seq := fill(t, s, 1, 100) + 1
-	for ; !s.unsealed.full(); seq++ {
+	for ; !s.memtable.IsFull(); seq++ {
 		mustApply(t, s, batchOf(seq, 100))
 	}
 	killed := fsys.CrashClone(vfs.CrashCloneCfg{})

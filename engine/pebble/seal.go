@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/hapax-dev/hapax/engine/pebble/internal/memtable"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -33,12 +34,13 @@ type sealer struct {
 	reader    *reader
 	attester  *attester
 	packedLog *packedLog
-	unsealed  *unsealed
-	seals     chan *table   // frozen tables, one at a time
-	sealed    chan struct{} // closed when seals is closed and nothing is being sealed any more
-	synced    chan struct{} // a batch became durable, for seal
+	memtable  *memtable.Memtable
+	seals     chan *memtable.Table // frozen tables, one at a time
+	sealed    chan struct{}        // closed when seals is closed and nothing is being sealed any more
+	synced    chan struct{}        // a batch became durable, for seal
 	files     runFiles
-	logged    atomic.Uint64 // bytes of batches since a seal last flushed the memtable
+	isDropped func(memtable.Moment) bool // that of the memtable; tests replace it
+	logged    atomic.Uint64              // bytes of batches since a seal last flushed the memtable
 }
 
 // flushPart is the part of a memtable that must be used for a flush after a seal: the rest is for
@@ -60,22 +62,23 @@ func (s *sealer) seal() {
 	}
 }
 
-func (s *sealer) sealTable(t *table) error {
-	if err := s.awaitDurable(t.last); err != nil {
+func (s *sealer) sealTable(t *memtable.Table) error {
+	if err := s.awaitDurable(t.Last()); err != nil {
 		return err
 	}
-	paths, drops, err := s.writeRun(t)
+	claims := s.memtable.Moment(t)
+	paths, err := s.files.write(claims)
 	if err != nil {
 		return err
 	}
 	s.packedLog.ingest.Lock()
 	defer s.packedLog.ingest.Unlock()
-	if s.dropsOf(t) != drops {
+	if s.isDropped(claims) {
 		// A bucket was dropped meanwhile. Repeat, while no other bucket can be dropped.
 		if err := s.files.remove(paths); err != nil {
 			return err
 		}
-		if paths, _, err = s.writeRun(t); err != nil {
+		if paths, err = s.files.write(s.memtable.Moment(t)); err != nil {
 			return err
 		}
 	}
@@ -85,15 +88,15 @@ func (s *sealer) sealTable(t *table) error {
 	if err := s.attester.attestNow(); err != nil {
 		return err
 	}
-	if err := s.packedLog.forgetPacked(t.last); err != nil {
+	if err := s.packedLog.forgetPacked(t.Last()); err != nil {
 		return err
 	}
-	s.unsealed.sealed()
+	s.memtable.Sealed()
 	return s.flushSoon()
 }
 
 // ingestRun makes the claims of a frozen table, which are in files, Pebble's.
-func (s *sealer) ingestRun(t *table, paths []string) error {
+func (s *sealer) ingestRun(t *memtable.Table, paths []string) error {
 	if len(paths) == 0 {
 		return nil
 	}
@@ -101,10 +104,7 @@ func (s *sealer) ingestRun(t *table, paths []string) error {
 	if !errors.As(err, new(*storage.DamageError)) {
 		return err
 	}
-	s.unsealed.mu.RLock()
-	f := t.frame()
-	s.unsealed.mu.RUnlock()
-	if err := s.files.put(f); err != nil {
+	if err := s.files.put(s.memtable.Moment(t)); err != nil {
 		return err
 	}
 	s.core.recentRuns.lose()
@@ -137,29 +137,13 @@ func (s *sealer) awaitDurable(seq uint64) error {
 	return nil
 }
 
-func (s *sealer) dropsOf(t *table) int {
-	s.unsealed.mu.RLock()
-	defer s.unsealed.mu.RUnlock()
-	return t.drops
-}
-
-// writeRun writes the claims of a frozen table to files. drops is the number of drops that it
-// contains.
-func (s *sealer) writeRun(t *table) (paths []string, drops int, err error) {
-	s.unsealed.mu.RLock()
-	f := t.frame()
-	s.unsealed.mu.RUnlock()
-	paths, err = s.files.write(f)
-	return paths, f.drops, err
-}
-
 // makeRoom freezes the active table, once the previous one is sealed. It runs in Apply, or instead
 // of it.
 func (s *sealer) makeRoom() error {
 	s.core.startup.end()
-	if t := s.unsealed.sealing(); t != nil {
+	if t := s.memtable.Frozen(); t != nil {
 		select {
-		case <-t.done:
+		case <-t.Done():
 		case <-s.core.fault.failed:
 			return s.core.fault.get()
 		}
@@ -170,7 +154,7 @@ func (s *sealer) makeRoom() error {
 
 // freeze freezes the active table unless one is being sealed.
 func (s *sealer) freeze() {
-	if t := s.unsealed.freeze(); t != nil {
+	if t := s.memtable.Freeze(); t != nil {
 		s.seals <- t // has the capacity of the current one
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/hapax-dev/hapax/engine/pebble/internal/memtable"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/crashfs"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -87,9 +88,9 @@ func mustSealAll(t testing.TB, s *Store) {
 func fill(t testing.TB, s *Store, seq uint64, n int) uint64 {
 	t.Helper()
 	for frozen := false; !frozen; seq++ {
-		before := s.unsealed.active
+		before := s.memtable.Active()
 		mustApply(t, s, batchOf(seq, n))
-		frozen = s.unsealed.active != before
+		frozen = s.memtable.Active() != before
 	}
 	return seq - 1
 }
@@ -358,14 +359,17 @@ func TestARunThatIsIngestedTwiceIsSeenToReplaceNewerClaims(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		s := openSmall(t, vfs.NewMem())
 		key := claimKey("scope0", 0, 1)
-		older := s.unsealed.active
-		older.users.Add(1)
+		var older memtable.Moment
 		for seq, record := range []string{"older", "newer"} {
 			mustApply(t, s, &storage.Batch{Seq: uint64(seq) + 1, Claims: []storage.ClaimWrite{{Key: key, Record: []byte(record)}}})
+			if seq == 0 {
+				view, _ := s.memtable.View(func(v *memtable.View) error { older = v.Moment(); return nil })
+				defer view.Release()
+			}
 			mustSealAll(t, s)
 		}
 		if broken {
-			paths, err := s.sealer.files.write(older.frame())
+			paths, err := s.sealer.files.write(older)
 			if err == nil {
 				err = s.core.db.Ingest(t.Context(), paths)
 			}
@@ -392,20 +396,20 @@ func TestClaimsAreNotSealedBeforeTheirBatchesAreDurable(t *testing.T) {
 		mustApply(t, s, batchOf(1, n))
 		g.shut.Store(true)
 		var waits []func() error
-		var frozen *table
+		var frozen *memtable.Table
 		for seq := uint64(2); frozen == nil; seq++ {
-			active := s.unsealed.active
+			active := s.memtable.Active()
 			wait, err := s.Apply(batchOf(seq, n))
 			if err != nil {
 				t.Fatal(err)
 			}
 			waits = append(waits, wait)
-			if s.unsealed.active != active {
+			if s.memtable.Active() != active {
 				frozen = active
 			}
 		}
 		if broken {
-			paths, _, err := s.sealer.writeRun(frozen)
+			paths, err := s.sealer.files.write(s.memtable.Moment(frozen))
 			if err == nil {
 				err = s.core.db.Ingest(context.Background(), paths)
 			}
@@ -420,7 +424,7 @@ func TestClaimsAreNotSealedBeforeTheirBatchesAreDurable(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		<-frozen.done
+		<-frozen.Done()
 		mustClose(t, s)
 		s = openSmall(t, crashed)
 		_, err := prefixOf(s, n)
@@ -440,8 +444,8 @@ func TestASealWaitsForTheSyncOfItsBatches(t *testing.T) {
 	mustApply(t, s, batchOf(1, n)) // ends the startup
 	g.shut.Store(true)
 	var waits []func() error
-	frozen := s.unsealed.active
-	for seq := uint64(2); s.unsealed.active == frozen; seq++ {
+	frozen := s.memtable.Active()
+	for seq := uint64(2); s.memtable.Active() == frozen; seq++ {
 		wait, err := s.Apply(batchOf(seq, n))
 		if err != nil {
 			t.Fatal(err)
@@ -450,7 +454,7 @@ func TestASealWaitsForTheSyncOfItsBatches(t *testing.T) {
 	}
 	<-g.reached
 	select {
-	case <-frozen.done:
+	case <-frozen.Done():
 		t.Error("a table was sealed before its batches were durable")
 	case <-time.After(200 * time.Millisecond): // several times what a seal takes, and attestIdle
 	}
@@ -474,15 +478,15 @@ func TestASealWaitsForTheSyncOfItsBatches(t *testing.T) {
 	mustClose(t, s)
 }
 
-// noDropIn breaks a rule: that a bucket of a frozen table was dropped is forgotten.
-func noDropIn(s *Store, frozen *table) {
-	s.unsealed.mu.Lock()
-	defer s.unsealed.mu.Unlock()
-	frozen.drops = 0
+// noDropIn breaks a rule: that a bucket of a frozen table was dropped is not noticed.
+func noDropIn(s *Store) {
+	s.packedLog.ingest.Lock()
+	defer s.packedLog.ingest.Unlock()
+	s.sealer.isDropped = func(memtable.Moment) bool { return false }
 }
 
 // withoutNotes breaks a rule: drops are not noted for the packed batches.
-func withoutNotes(s *Store, _ *table) {
+func withoutNotes(s *Store) {
 	s.packedLog.ingest.Lock()
 	defer s.packedLog.ingest.Unlock()
 	for prefix := range s.packedLog.dropNotes {
@@ -495,10 +499,10 @@ func withoutNotes(s *Store, _ *table) {
 func TestADropDuringASealIsNotUndone(t *testing.T) {
 	for _, c := range []struct {
 		name          string
-		breaks        func(s *Store, frozen *table) // after the drop
-		sealed, crash bool                          // seen to be undone once sealed, and after a power cut right after the drop
+		breaks        func(s *Store) // after the drop
+		sealed, crash bool           // seen to be undone once sealed, and after a power cut right after the drop
 	}{
-		{"as it is", func(*Store, *table) {}, false, false},
+		{"as it is", func(*Store) {}, false, false},
 		{"the run is not written again", noDropIn, true, false},
 		{"the drop is not noted", withoutNotes, false, true},
 	} {
@@ -507,14 +511,14 @@ func TestADropDuringASealIsNotUndone(t *testing.T) {
 			g := newGate(atRun)
 			s := openSmall(t, errorfs.Wrap(mem, g))
 			g.shut.Store(true)
-			frozen := s.unsealed.active
+			frozen := s.memtable.Active()
 			last := fill(t, s, 1, 20)
 			<-g.reached
 			gone := []storage.Bucket{{Scope: "scope0", Week: week0}, {Scope: "scope1", Week: week0}}
 			if err := s.Drop(gone); err != nil {
 				t.Fatal(err)
 			}
-			c.breaks(s, frozen)
+			c.breaks(s)
 			want := model(last, 20)
 			maps.DeleteFunc(want, func(k, _ string) bool {
 				return strings.HasPrefix(k, "claim "+string(gone[0].AppendPrefix(nil))) ||
@@ -523,7 +527,7 @@ func TestADropDuringASealIsNotUndone(t *testing.T) {
 			assertContents(t, s, want)
 			crashed := mem.CrashClone(vfs.CrashCloneCfg{})
 			g.letGo()
-			<-frozen.done
+			<-frozen.Done()
 			isUndone := func(when string, s *Store, expected bool) {
 				t.Helper()
 				got, err := contents(s)
@@ -548,7 +552,7 @@ func TestADropWaitsForAnIngest(t *testing.T) {
 	s := openSmall(t, errorfs.Wrap(vfs.NewMem(), g))
 	defer mustClose(t, s)
 	g.shut.Store(true)
-	frozen := s.unsealed.active
+	frozen := s.memtable.Active()
 	fill(t, s, 1, 20)
 	<-g.reached
 	gone := []storage.Bucket{{Scope: "scope0", Week: week0}, {Scope: "scope1", Week: week0}}
@@ -564,7 +568,7 @@ func TestADropWaitsForAnIngest(t *testing.T) {
 	if err := <-dropped; err != nil {
 		t.Fatal(err)
 	}
-	<-frozen.done
+	<-frozen.Done()
 	for key := range claimsOf(t, s) {
 		if b, _, err := storage.SplitKey([]byte(key)); err != nil || slices.Contains(gone, b) {
 			t.Fatalf("a claim of %v is back: %v", b, err)
@@ -602,7 +606,7 @@ func TestNoSealWaitsForAFailedLog(t *testing.T) {
 	g.then = errorfs.ErrInjected
 	s := openSmall(t, errorfs.Wrap(vfs.NewMem(), g))
 	g.shut.Store(true)
-	for seq := uint64(1); s.unsealed.sealing() == nil; seq++ {
+	for seq := uint64(1); s.memtable.Frozen() == nil; seq++ {
 		if _, err := s.Apply(batchOf(seq, 20)); err != nil {
 			t.Fatal(err)
 		}
@@ -626,7 +630,7 @@ func TestADropIsNotedForBothTables(t *testing.T) {
 	s := openSmall(t, errorfs.Wrap(mem, g))
 	const n = 20
 	g.shut.Store(true)
-	frozen := s.unsealed.active
+	frozen := s.memtable.Active()
 	last := fill(t, s, 1, n)
 	<-g.reached
 	for range 2 {
@@ -638,7 +642,7 @@ func TestADropIsNotedForBothTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.letGo()
-	<-frozen.done
+	<-frozen.Done()
 	// with it the log contains the removal of the frozen table's batches
 	mustApply(t, s, &storage.Batch{Seq: last + 1})
 	want := claimsOf(t, s)
@@ -670,13 +674,13 @@ func TestABackupDuringASealIsWhole(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- s.Backup(context.Background(), "backup") }()
 		<-g.reached // Pebble has listed its tables, and not copied the log
-		frozen := s.unsealed.active
+		frozen := s.memtable.Active()
 		if broken {
 			s.packedLog.ingest.Unlock() // the backup's
 		}
 		last := fill(t, s, 2, n)
 		if broken {
-			<-frozen.done
+			<-frozen.Done()
 			s.packedLog.ingest.Lock()
 		}
 		mustApply(t, s, batchOf(last+1, n)) // with it the log contains all earlier writes
@@ -843,19 +847,19 @@ func TestWhatIsNotSealedIsBounded(t *testing.T) {
 	g.shut.Store(true)
 	last := fill(t, s, 1, n)
 	<-g.reached
-	for !s.unsealed.full() {
+	for !s.memtable.IsFull() {
 		last++
 		mustApply(t, s, batchOf(last, n))
 	}
-	if size := s.unsealed.active.size(); size > smallPending+smallPending/4 {
+	if size := s.memtable.Active().Size(); size > smallPending+smallPending/4 {
 		t.Errorf("the active table has %d bytes, its limit is %d", size, smallPending)
 	}
-	frozen := s.unsealed.sealing()
+	frozen := s.memtable.Frozen()
 	applied := make(chan error, 1)
 	go func() {
 		wait, err := s.Apply(batchOf(last+1, n))
 		select {
-		case <-frozen.done:
+		case <-frozen.Done():
 		default:
 			t.Error("Apply has not waited for the seal")
 		}
@@ -925,19 +929,30 @@ func TestMemoryAndTheIteratorAreOfOneMoment(t *testing.T) {
 	defer mustClose(t, s)
 	mustApply(t, s, batchOf(1, 20))
 	looked, opened := false, 0
+	var changes sync.WaitGroup
+	defer changes.Wait()
 	original := s.claimReader.cursors
 	s.claimReader.cursors = watched{original, func() {
 		opened++
-		if s.unsealed.mu.TryLock() {
-			s.unsealed.mu.Unlock()
+		changed := make(chan struct{})
+		changes.Go(func() {
+			s.memtable.Drop(nil)
+			close(changed)
+		})
+		for range 1000 {
+			runtime.Gosched() // so that a change that does not wait is seen
+		}
+		select {
+		case <-changed:
 			t.Error("batches may be applied and sealed where the iterator is opened")
+		default:
 		}
 		if !looked {
 			t.Error("the iterator is opened before memory was looked at")
 		}
 	}}
-	look := func([]*table) { looked = true }
-	err := s.claimReader.claims(prefixSpan([]byte{claimSpace}), look, func([]*table, *cursor) error { return nil })
+	look := func(*memtable.View) { looked = true }
+	err := s.claimReader.claims(prefixSpan([]byte{claimSpace}), look, func(*memtable.View, *cursor) error { return nil })
 	err = errors.Join(err, s.Scan(context.Background(), storage.Span{}, nil, func(_, _ []byte) error { return nil }),
 		s.Buckets(func(storage.Bucket) error { return nil }))
 	_, berr := s.BucketBytes(storage.Bucket{Scope: "scope0", Week: week0})
@@ -979,22 +994,14 @@ func TestClaimsAreThereAllThroughASeal(t *testing.T) {
 				return
 			}
 			// The control: if memory forgot the table here, its claims would be nowhere.
-			frozen := s.unsealed.setFrozen(nil)
-			_, found, err := s.Claim(batchOf(1, n).Claims[0].Key)
-			s.unsealed.setFrozen(frozen)
-			if err != nil || found {
-				t.Errorf("without the frozen table, a claim of it is found: %v, %v", found, err)
+			key := spaced(claimSpace, batchOf(1, n).Claims[0].Key)
+			indexed, _ := s.core.recentRuns.get(key)
+			_, found, err := s.reader.get(key)
+			if err != nil || indexed != nil || found {
+				t.Errorf("without the frozen table, a claim of it is found: %q, %v, %v", indexed, found, err)
 			}
 		})
 	}
-}
-
-// setFrozen replaces the table that is being sealed.
-func (m *unsealed) setFrozen(t *table) (before *table) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	before, m.frozen = m.frozen, t
-	return before
 }
 
 // Scans during batches and seals show whole batches, and each one only with all earlier ones.
@@ -1105,8 +1112,8 @@ func TestACleanCloseSeals(t *testing.T) {
 	mustClose(t, s)
 	s = openSmall(t, mem)
 	defer mustClose(t, s)
-	if s.unsealed.active.keys != 0 {
-		t.Errorf("%d claims came back from the journal", s.unsealed.active.keys)
+	if newest := s.memtable.Newest(); newest != 0 {
+		t.Errorf("batch %d came back from the journal", newest)
 	}
 	assertContents(t, s, model(5, 10))
 	wantNoRuns(t, mem)
@@ -1132,8 +1139,8 @@ func TestAKillDuringASealIsOpenedWhole(t *testing.T) {
 	s = openSmall(t, killed)
 	defer mustClose(t, s)
 	assertContents(t, s, model(last, 20))
-	if frozen := s.unsealed.sealing(); frozen != nil {
-		<-frozen.done
+	if frozen := s.memtable.Frozen(); frozen != nil {
+		<-frozen.Done()
 	}
 	mustSealAll(t, s)
 	assertContents(t, s, model(last, 20))
@@ -1145,9 +1152,9 @@ func TestAKillDuringASealIsOpenedWhole(t *testing.T) {
 func TestAManifestThatLostARunIsDamaged(t *testing.T) {
 	mem := crashfs.New()
 	s := openSmall(t, mem)
-	frozen := s.unsealed.active
+	frozen := s.memtable.Active()
 	last := fill(t, s, 1, 20) + 1
-	<-frozen.done
+	<-frozen.Done()
 	mustApply(t, s, batchOf(last, 20)) // with it the log contains the removal
 	files := filesOf(t, mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rng(1)}), "store")
 	mustClose(t, s)
@@ -1215,10 +1222,10 @@ func TestAFileSystemWithoutHardLinksWillDo(t *testing.T) {
 			mem := crashfs.New()
 			s := openSmall(t, errorfs.Wrap(mem, linkless{err}))
 			const n = 20
-			frozen := s.unsealed.active
+			frozen := s.memtable.Active()
 			last := fill(t, s, 1, n) + 1
 			select {
-			case <-frozen.done:
+			case <-frozen.Done():
 			case <-s.core.fault.failed:
 				t.Fatal(s.core.fault.get())
 			}
@@ -1284,8 +1291,8 @@ func TestADamagedPackedBatchIsRefusedUntouched(t *testing.T) {
 		seq   uint64
 		value []byte
 	}{
-		"cut short":   {2, appendPacked(nil, batchOf(2, 3).Claims)[:40]},
-		"of no batch": {9, appendPacked(nil, batchOf(9, 3).Claims)},
+		"cut short":   {2, memtable.AppendPacked(nil, batchOf(2, 3).Claims)[:40]},
+		"of no batch": {9, memtable.AppendPacked(nil, batchOf(9, 3).Claims)},
 	} {
 		mem := crashfs.New()
 		s := openSmall(t, mem)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/hapax-dev/hapax/engine/pebble/internal/memtable"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
@@ -33,7 +34,7 @@ type Store struct {
 	verifier    verifier
 	backups     backups
 
-	unsealed   *unsealed
+	memtable   *memtable.Memtable
 	lastSeq    uint64
 	background sync.WaitGroup
 	closing    sync.Once
@@ -79,7 +80,7 @@ func Open(dir string, o Options) (*Store, error) {
 		s.attester.noteProgress()
 		s.compactor.noteFlush()
 	}
-	if t := s.unsealed.sealing(); t != nil {
+	if t := s.memtable.Frozen(); t != nil {
 		s.sealer.seals <- t
 	}
 	s.background.Go(func() { s.core.startup.await(s.core.o.startupTime, s.attester.stop) })
@@ -99,7 +100,7 @@ func Open(dir string, o Options) (*Store, error) {
 func (s *Store) abandon() {
 	s.core.recentRuns.close()
 	if s.core.fault.get() == nil {
-		s.unsealed.abandon()
+		s.memtable.Abandon()
 	}
 }
 
@@ -107,31 +108,33 @@ func (s *Store) abandon() {
 func newStore(o Options, d *disk) *Store {
 	s := &Store{
 		core:     core{o: o, disk: d, fault: d.fault, startup: newStartup(), recentRuns: newRunIndex(&o, d)},
-		unsealed: newUnsealed(o.PendingBytes),
+		memtable: memtable.New(o.PendingBytes),
 	}
-	c, u := &s.core, s.unsealed
+	c, m := &s.core, s.memtable
 	s.identity.core = c
 	s.reader.core = c
 	s.attester = attester{core: c, progress: make(chan struct{}, 1), stop: make(chan struct{})}
-	s.packedLog.core, s.packedLog.unsealed = c, u
-	s.claimReader = claimReader{core: c, reader: &s.reader, cursors: &s.reader, unsealed: u}
+	s.packedLog.core, s.packedLog.memtable = c, m
+	s.claimReader = claimReader{core: c, reader: &s.reader, cursors: &s.reader, memtable: m}
 	s.journal.core, s.journal.reader = c, &s.reader
 	s.sealer = sealer{
-		core: c, reader: &s.reader, attester: &s.attester, packedLog: &s.packedLog, unsealed: u,
-		seals:  make(chan *table, 1),
+		core: c, reader: &s.reader, attester: &s.attester, packedLog: &s.packedLog, memtable: m,
+		seals:  make(chan *memtable.Table, 1),
 		sealed: make(chan struct{}),
 		synced: make(chan struct{}, 1),
 		files:  runFiles{core: c, options: runOptions(o.pebbleOptions(d))},
+
+		isDropped: m.IsDropped,
 	}
 	s.writer = writer{
-		core: c, identity: &s.identity, attester: &s.attester, sealer: &s.sealer, unsealed: u,
+		core: c, identity: &s.identity, attester: &s.attester, sealer: &s.sealer, memtable: m,
 		unsynced: make(chan *commit, maxUnsynced),
 	}
 	s.sidecars = sidecars{c}
 	s.reclaimer.core = c
 	s.compactor = compactor{core: c, flushed: make(chan struct{}, 1), filled: make(chan struct{}, 1)}
-	s.dropper = dropper{core: c, identity: &s.identity, packedLog: &s.packedLog, reclaimer: &s.reclaimer, unsealed: u}
-	s.meter = meter{core: c, claimReader: &s.claimReader, reclaimer: &s.reclaimer, unsealed: u}
+	s.dropper = dropper{core: c, identity: &s.identity, packedLog: &s.packedLog, reclaimer: &s.reclaimer, memtable: m}
+	s.meter = meter{core: c, claimReader: &s.claimReader, reclaimer: &s.reclaimer, memtable: m}
 	s.verifier = verifier{core: c, identity: &s.identity, reader: &s.reader, claimReader: &s.claimReader, journal: &s.journal}
 	s.backups = backups{core: c, identity: &s.identity, packedLog: &s.packedLog, backingUp: make(chan struct{}, 1)}
 	return s
@@ -192,7 +195,7 @@ func (s *Store) open() (err error) {
 	indexed := make(chan struct{})
 	go func() {
 		defer close(indexed)
-		s.unsealed.index()
+		s.memtable.Index()
 	}()
 	s.core.db, err = s.core.openPebble(nil)
 	<-indexed

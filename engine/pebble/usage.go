@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/hapax-dev/hapax/engine/pebble/internal/memtable"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -13,7 +14,7 @@ type meter struct {
 	core        *core
 	claimReader *claimReader
 	reclaimer   *reclaimer
-	unsealed    *unsealed
+	memtable    *memtable.Memtable
 }
 
 func (m *meter) Usage() (u storage.Usage, err error) {
@@ -52,9 +53,9 @@ func (m *meter) Usage() (u storage.Usage, err error) {
 func (m *meter) BucketBytes(b storage.Bucket) (uint64, error) {
 	span, prefix := bucketSpan(b), string(b.AppendPrefix(nil))
 	some := false
-	err := m.claimReader.claims(span, func([]*table) {}, func(tables []*table, c *cursor) error {
-		if some = m.unsealed.holdsSome(tables, prefix); !some && c.do(c.it.First) {
-			walk := bucketWalk{reader: m.claimReader, tables: tables, cursor: c}
+	err := m.claimReader.claims(span, func(*memtable.View) {}, func(v *memtable.View, c *cursor) error {
+		if some = v.HoldsSome(prefix); !some && c.do(c.it.First) {
+			walk := bucketWalk{view: v, cursor: c}
 			some = walk.seen(prefix)
 		}
 		return nil
@@ -69,5 +70,5 @@ func (m *meter) BucketBytes(b storage.Bucket) (uint64, error) {
 	if errors.As(err, new(*storage.DamageError)) {
 		n, err = 0, nil
 	}
-	return n + m.unsealed.bytesOf(prefix), err
+	return n + m.memtable.BytesOf(prefix), err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/hapax-dev/hapax/engine/pebble/internal/memtable"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
@@ -176,7 +177,7 @@ func (v *verification) journal() error {
 // packed reads the claims that are not in tables yet, as the next Open would.
 func (v *verification) packed() error {
 	return v.verifier.reader.each(prefixSpan([]byte{packedSpace}), func(it *pebble.Iterator) error {
-		if err := eachPacked(it.Value(), func([]byte) bool { return true }, nil); err != nil {
+		if err := memtable.CheckPacked(it.Value()); err != nil {
 			v.report(fmt.Sprintf("packed batch %x: %v", it.Key()[1:], err))
 		}
 		return v.ctx.Err()

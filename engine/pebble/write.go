@@ -6,6 +6,7 @@ import (
 	"runtime"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/hapax-dev/hapax/engine/pebble/internal/memtable"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -28,7 +29,7 @@ type writer struct {
 	identity *identity
 	attester *attester
 	sealer   *sealer
-	unsealed *unsealed
+	memtable *memtable.Memtable
 	applied  uint64       // the newest batch that was applied; Apply is called by one goroutine at a time
 	unsynced chan *commit // in the order of the batches
 	packed   []byte       // used by Apply
@@ -47,7 +48,7 @@ func (w *writer) Apply(b *storage.Batch) (wait func() error, err error) {
 	if err := w.core.disk.reserve.admit(b); err != nil {
 		return nil, err
 	}
-	if w.unsealed.full() {
+	if w.memtable.IsFull() {
 		if err := w.sealer.makeRoom(); err != nil {
 			return nil, err
 		}
@@ -62,13 +63,13 @@ func (w *writer) Apply(b *storage.Batch) (wait func() error, err error) {
 	}
 	w.applied = b.Seq
 	w.sealer.logged.Add(uint64(c.batch.Len()))
-	w.unsealed.apply(b.Seq, b.Claims)
+	w.memtable.Apply(b.Seq, b.Claims)
 	select {
 	case w.unsynced <- c:
 	case <-w.core.fault.failed:
 		return nil, w.core.fault.get()
 	}
-	if w.unsealed.full() {
+	if w.memtable.IsFull() {
 		w.sealer.freeze()
 	}
 	return func() error { return w.await(c) }, nil
@@ -115,7 +116,7 @@ func (w *writer) sync() {
 
 // pack makes one batch of Pebble.
 func (w *writer) pack(b *storage.Batch) *pebble.Batch {
-	w.packed = appendPacked(w.packed[:0], b.Claims)
+	w.packed = memtable.AppendPacked(w.packed[:0], b.Claims)
 	size := 96 + promiseSize + len(b.Journal) + len(w.packed)
 	for i := range b.State {
 		size += 8 + len(b.State[i].Key) + len(b.State[i].Value)

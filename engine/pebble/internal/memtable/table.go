@@ -1,4 +1,4 @@
-package pebble
+package memtable
 
 import (
 	"bytes"
@@ -8,13 +8,10 @@ import (
 	"sync/atomic"
 
 	"github.com/hapax-dev/hapax/internal/offheap"
-	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A table has the claims of consecutive batches that are in the journal and not in Pebble's tables
-// yet: exactly the writes of their batches, removals included, the newest write of each key. It is
-// only in memory, and is restored from the journal of packed batches (packed.go) when the store is
-// opened.
+// A Table has the claims of consecutive batches that are not in tables on disk yet: exactly the writes of their batches, removals included, the newest write of each key. It is
+// only in memory, and is restored from the packed batches (packed.go) when the store is opened.
 //
 // The bytes are contiguous in an arena that only grows, so that a slice of it stays valid while the
 // writer appends. An entry is
@@ -29,8 +26,8 @@ import (
 //
 // Both may be outside of Go's heap (offheap.Make).
 //
-// unsealed.mu is held while a table is used.
-type table struct {
+// Memtable.mu is held while its contents are used.
+type Table struct {
 	seed    maphash.Seed
 	arena   []byte
 	slots   []uint64
@@ -39,13 +36,13 @@ type table struct {
 	index   map[string]uint32 // of buckets by their prefix
 	owned   uint64            // bytes of buckets and index
 
-	users     atomic.Int32 // unsealed, until the table is sealed, and scans
+	users     atomic.Int32 // the Memtable, until the table is sealed, and views
 	freeArena func()
 	freeSlots func()
 
 	last  uint64        // its newest batch
 	drops int           // how often a bucket of it was dropped
-	done  chan struct{} // closed when all of a frozen table is in Pebble's tables
+	done  chan struct{} // closed when a frozen table is sealed
 }
 
 // A tableBucket is the data of a bucket in a table.
@@ -70,8 +67,8 @@ const (
 )
 
 // newTable returns an empty table that is full at limit bytes, and has room for keys.
-func newTable(seed maphash.Seed, limit uint64, keys int) *table {
-	t := &table{seed: seed, index: make(map[string]uint32), done: make(chan struct{})}
+func newTable(seed maphash.Seed, limit uint64, keys int) *Table {
+	t := &Table{seed: seed, index: make(map[string]uint32), done: make(chan struct{})}
 	t.users.Store(1)
 	// A part of it that is not used occupies no memory. Its last batch may exceed the limit.
 	t.arena, t.freeArena = offheap.Make[byte](t, limit+limit/8)
@@ -89,8 +86,8 @@ func slotsFor(keys int) uint64 {
 	return n
 }
 
-// unuse frees arena and slots with the last use.
-func (t *table) unuse() {
+// release frees arena and slots after the last user.
+func (t *Table) release() {
 	if t.users.Add(-1) > 0 {
 		return
 	}
@@ -99,33 +96,20 @@ func (t *table) unuse() {
 	t.freeSlots()
 }
 
-// size returns the approximate memory of the table.
-func (t *table) size() uint64 { return uint64(len(t.arena)) + slotBytes*uint64(t.keys) + t.owned }
+// IsFreed reports whether the table was sealed and no view has it any more.
+func (t *Table) IsFreed() bool { return t.users.Load() == 0 }
 
-// splitPrefix splits a claim's key into the prefix of its bucket and the tail. A key that no engine
-// made is all prefix.
-func splitPrefix(key []byte) (prefix, tail []byte) {
-	for at := 0; ; {
-		i := bytes.IndexByte(key[at:], 0)
-		if i < 0 || at+i+1 >= len(key) {
-			return key, nil
-		}
-		at += i + 2
-		switch key[at-1] {
-		case 0xFF:
-		case 0x01:
-			if len(key)-at < weekbucket.KeySize {
-				return key, nil
-			}
-			return key[:at+weekbucket.KeySize], key[at+weekbucket.KeySize:]
-		default:
-			return key, nil
-		}
-	}
-}
+// Done returns a channel that is closed when all claims of a frozen table are on disk.
+func (t *Table) Done() <-chan struct{} { return t.done }
+
+// Last returns the newest batch of a frozen table.
+func (t *Table) Last() uint64 { return t.last }
+
+// Size returns the approximate memory of a table to which nothing is being applied.
+func (t *Table) Size() uint64 { return uint64(len(t.arena)) + slotBytes*uint64(t.keys) + t.owned }
 
 // bucket returns the number of a bucket, a new one if necessary.
-func (t *table) bucket(prefix []byte) uint32 {
+func (t *Table) bucket(prefix []byte) uint32 {
 	if b, ok := t.index[string(prefix)]; ok {
 		return b
 	}
@@ -136,7 +120,7 @@ func (t *table) bucket(prefix []byte) uint32 {
 	return b
 }
 
-func (t *table) hash(bucket uint32, tail []byte) uint32 {
+func (t *Table) hash(bucket uint32, tail []byte) uint32 {
 	const odd = 0x9E3779B97F4A7C15
 	return uint32((maphash.Bytes(t.seed, tail) ^ uint64(bucket)*odd) >> 16)
 }
@@ -147,12 +131,12 @@ type tableWrite struct {
 	tail, record []byte
 }
 
-func (t *table) write(bucket uint32, tail, record []byte) tableWrite {
+func (t *Table) write(bucket uint32, tail, record []byte) tableWrite {
 	return tableWrite{bucket: bucket, tag: t.hash(bucket, tail), tail: tail, record: record}
 }
 
 // putAll puts writes in their order.
-func (t *table) putAll(writes []tableWrite) {
+func (t *Table) putAll(writes []tableWrite) {
 	if n := slotsFor(t.keys + len(writes)); n > uint64(len(t.slots)) {
 		t.grow(n)
 	}
@@ -164,7 +148,7 @@ func (t *table) putAll(writes []tableWrite) {
 
 // prefetch loads the slots of writes, which are at random places, into the processor's cache. In a
 // loop without other work it reads many at once.
-func (t *table) prefetch(writes []tableWrite) {
+func (t *Table) prefetch(writes []tableWrite) {
 	mask := len(t.slots) - 1
 	var read uint64
 	for i := range writes {
@@ -173,7 +157,7 @@ func (t *table) prefetch(writes []tableWrite) {
 	runtime.KeepAlive(read) // or the compiler removes the loop
 }
 
-func (t *table) put(w *tableWrite) {
+func (t *Table) put(w *tableWrite) {
 	off := len(t.arena)
 	t.arena = appendEntry(t.arena, w.bucket, w.tail, w.record)
 	t.buckets[w.bucket].bytes += uint64(len(t.arena) - off)
@@ -181,7 +165,7 @@ func (t *table) put(w *tableWrite) {
 }
 
 // set makes the entry at off, which w has written, that of its key.
-func (t *table) set(w *tableWrite, off uint32) {
+func (t *Table) set(w *tableWrite, off uint32) {
 	b := &t.buckets[w.bucket]
 	slot, found := t.find(w.bucket, w.tail, w.tag)
 	if !found {
@@ -203,7 +187,7 @@ func (b *tableBucket) count(record []byte, n int) {
 }
 
 // find returns the slot of a key, or the one that it would get.
-func (t *table) find(bucket uint32, tail []byte, tag uint32) (slot int, found bool) {
+func (t *Table) find(bucket uint32, tail []byte, tag uint32) (slot int, found bool) {
 	mask := len(t.slots) - 1
 	for i := int(tag) & mask; ; i = (i + 1) & mask {
 		s := t.slots[i]
@@ -220,7 +204,7 @@ func (t *table) find(bucket uint32, tail []byte, tag uint32) (slot int, found bo
 }
 
 // grow replaces the slots by n of them.
-func (t *table) grow(n uint64) {
+func (t *Table) grow(n uint64) {
 	old, free := t.slots, t.freeSlots
 	defer free()
 	t.slots, t.freeSlots = offheap.Make[uint64](t, n)
@@ -239,11 +223,11 @@ func (t *table) grow(n uint64) {
 
 // get returns the table's entry for a key: none (known is false), its removal (record is nil) or
 // its record, which shares memory with the arena.
-func (t *table) get(key []byte) (record []byte, known bool) {
+func (t *Table) get(key []byte) (record []byte, known bool) {
 	if t.keys == 0 {
 		return nil, false
 	}
-	prefix, tail := splitPrefix(key)
+	prefix, tail := SplitPrefix(key)
 	bucket, ok := t.index[string(prefix)]
 	if !ok {
 		return nil, false
@@ -259,8 +243,18 @@ func (t *table) get(key []byte) (record []byte, known bool) {
 	return e.record, true
 }
 
+// newestOf returns the entry of the newest table that has one for a key; the newer tables come first.
+func newestOf(tables []*Table, key []byte) (record []byte, known bool) {
+	for _, t := range tables {
+		if record, known = t.get(key); known {
+			break
+		}
+	}
+	return record, known
+}
+
 // drop removes all claims of a bucket.
-func (t *table) drop(prefix string) {
+func (t *Table) drop(prefix string) {
 	i, ok := t.index[prefix]
 	if !ok {
 		return
@@ -277,21 +271,13 @@ type entry struct {
 	tail, record []byte
 }
 
-func (t *table) entry(off uint32) entry { return entryAt(t.arena, off) }
+func (t *Table) entry(off uint32) entry { return entryAt(t.arena, off) }
 
 func appendEntry(dst []byte, bucket uint32, tail, record []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(bucket))
 	dst = binary.AppendUvarint(dst, uint64(len(tail)))
 	dst = binary.AppendUvarint(dst, recordLength(record))
 	return append(append(dst, tail...), record...)
-}
-
-// recordLength is the length field before a record: its length plus one, and 0 for a removal.
-func recordLength(record []byte) uint64 {
-	if record == nil {
-		return 0
-	}
-	return uint64(len(record)) + 1
 }
 
 func entryAt(arena []byte, off uint32) entry {
@@ -317,7 +303,7 @@ func entryAt(arena []byte, off uint32) entry {
 }
 
 // holdsBeside reports whether a table has a claim of a bucket that the newer ones do not remove.
-func (t *table) holdsBeside(newer []*table, bucket uint32) bool {
+func (t *Table) holdsBeside(newer []*Table, bucket uint32) bool {
 	key := []byte(t.buckets[bucket].prefix)
 	prefix := len(key)
 	for off := uint32(0); off < uint32(len(t.arena)); {
@@ -330,14 +316,7 @@ func (t *table) holdsBeside(newer []*table, bucket uint32) bool {
 		if record, known := t.get(key); !known || record == nil {
 			continue
 		}
-		gone := false
-		for _, n := range newer {
-			if record, known := n.get(key); known {
-				gone = record == nil
-				break
-			}
-		}
-		if !gone {
+		if record, known := newestOf(newer, key); !known || record != nil {
 			return true
 		}
 	}

@@ -1,4 +1,4 @@
-package pebble
+package memtable
 
 import (
 	"math/bits"
@@ -17,7 +17,7 @@ const (
 
 // sort sorts the entries by bucket, by head and, where heads are equal, by the bytes after them. It
 // is a radix sort from the most significant bit on, in place.
-func (s *sorted) sort() {
+func (s *Sorted) sort() {
 	begin := uint32(0)
 	for _, end := range partition(s.refs, len(s.prefixes), digit{ofBucket: true}) {
 		s.sortHeads(s.refs[begin:end], 0)
@@ -27,7 +27,7 @@ func (s *sorted) sort() {
 
 // sortHeads sorts entries of one bucket, whose heads are those of their tails without the first depth
 // bytes, in which they are equal.
-func (s *sorted) sortHeads(refs []ref, depth int) {
+func (s *Sorted) sortHeads(refs []ref, depth int) {
 	if len(refs) < radixFewest {
 		s.sortFew(refs)
 		return
@@ -50,7 +50,7 @@ func (s *sorted) sortHeads(refs []ref, depth int) {
 }
 
 // sortDeeper sorts entries with equal heads by the bytes from depth on, such as ids with a common prefix.
-func (s *sorted) sortDeeper(refs []ref, depth int) {
+func (s *Sorted) sortDeeper(refs []ref, depth int) {
 	equal, longer := refs[0].head, false
 	for begin := 0; begin < len(refs); begin += readAhead {
 		part := refs[begin:min(begin+readAhead, len(refs))]
@@ -72,7 +72,7 @@ func (s *sorted) sortDeeper(refs []ref, depth int) {
 }
 
 // sortFew sorts a few entries of one bucket by insertion.
-func (s *sorted) sortFew(refs []ref) {
+func (s *Sorted) sortFew(refs []ref) {
 	for i, r := range refs {
 		for ; i > 0; i-- {
 			before := refs[i-1]

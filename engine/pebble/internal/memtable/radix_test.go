@@ -1,4 +1,4 @@
-package pebble
+package memtable
 
 import (
 	"fmt"
@@ -28,25 +28,22 @@ func TestRadixSortAgreesWithTheComparison(t *testing.T) {
 	}
 	for name, tail := range tails {
 		for _, n := range []int{0, 1, radixFewest - 1, radixFewest, 5000} {
-			u := newUnsealed(1 << 30)
+			u := New(1 << 30)
 			for i := range n {
 				if i == n/2 {
-					u.freeze()
+					u.Freeze()
 				}
 				b := storage.Bucket{Scope: fmt.Sprint(rng.IntN(3)), Week: week0}
-				u.apply(uint64(i+1), []storage.ClaimWrite{{Key: b.AppendPrefix(nil), Record: []byte{1}}})
-				u.apply(uint64(i+1), []storage.ClaimWrite{{Key: append(b.AppendPrefix(nil), tail()...), Record: []byte{2}}})
+				u.Apply(uint64(i+1), []storage.ClaimWrite{{Key: b.AppendPrefix(nil), Record: []byte{1}}})
+				u.Apply(uint64(i+1), []storage.ClaimWrite{{Key: append(b.AppendPrefix(nil), tail()...), Record: []byte{2}}})
 			}
-			_ = u.hold(func(tables []*table) error {
-				s := momentOf(tables).unsorted(storage.Span{})
-				want := slices.Clone(s.refs)
-				slices.SortFunc(want, s.compare)
-				rng.Shuffle(len(s.refs), func(i, j int) { s.refs[i], s.refs[j] = s.refs[j], s.refs[i] })
-				if s.sort(); !slices.Equal(s.refs, want) {
-					t.Errorf("%s, %d: not in the order of the comparison", name, n)
-				}
-				return nil
-			})
+			s := momentOf(u.tables()).unsorted(storage.Span{})
+			want := slices.Clone(s.refs)
+			slices.SortFunc(want, s.compare)
+			rng.Shuffle(len(s.refs), func(i, j int) { s.refs[i], s.refs[j] = s.refs[j], s.refs[i] })
+			if s.sort(); !slices.Equal(s.refs, want) {
+				t.Errorf("%s, %d: not in the order of the comparison", name, n)
+			}
 		}
 	}
 }
@@ -66,13 +63,12 @@ func BenchmarkSort(b *testing.B) {
 		"random":   func() []byte { return random(rng, 16) },
 		"prefixed": func() []byte { return fmt.Appendf(nil, "payment-%016x", rng.Uint64()) },
 	} {
-		u := newUnsealed(1 << 30)
+		u := New(1 << 30)
 		bucket := storage.Bucket{Scope: "scope", Week: week0}
 		for i := range uint64(1_000_000) {
-			u.apply(i+1, []storage.ClaimWrite{{Key: bucket.AppendKey(nil, id()), Record: []byte("twelve bytes")}})
+			u.Apply(i+1, []storage.ClaimWrite{{Key: bucket.AppendKey(nil, id()), Record: []byte("twelve bytes")}})
 		}
-		var s *sorted
-		_ = u.hold(func(tables []*table) error { s = momentOf(tables).unsorted(storage.Span{}); return nil })
+		s := momentOf(u.tables()).unsorted(storage.Span{})
 		refs := slices.Clone(s.refs)
 		sorts := map[string]func(){"radix": s.sort, "comparison": func() { slices.SortFunc(s.refs, s.compare) }}
 		for name, sort := range sorts {

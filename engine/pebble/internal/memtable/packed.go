@@ -1,4 +1,4 @@
-package pebble
+package memtable
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/decode"
 )
 
-// The claims of a batch are one value in Pebble, kept until they are in tables. It is a sequence of
+// The claims of a batch are one value in the store, kept until they are in tables. It is a sequence of
 // runs, each of adjacent claims in one bucket, in the order of the batch:
 //
 //	+---------------+------------+--------+   count times: +----------+------------------------+------+--------+
@@ -19,8 +19,8 @@ import (
 //
 // count is not 0; a record of length 0 means the removal of the claim. Lengths are uvarints.
 
-// appendPacked appends the claims of a batch.
-func appendPacked(dst []byte, claims []storage.ClaimWrite) []byte {
+// AppendPacked appends the claims of a batch.
+func AppendPacked(dst []byte, claims []storage.ClaimWrite) []byte {
 	for len(claims) > 0 {
 		prefix, n := firstBucket(claims)
 		dst = binary.AppendUvarint(dst, uint64(n))
@@ -38,20 +38,10 @@ func appendPacked(dst []byte, claims []storage.ClaimWrite) []byte {
 	return dst
 }
 
-// firstBucket returns the prefix of the first claim's bucket, and how many claims at the beginning
-// are in it.
-func firstBucket(claims []storage.ClaimWrite) (prefix []byte, n int) {
-	prefix, tail := splitPrefix(claims[0].Key)
-	same := bytes.HasPrefix
-	if tail == nil { // no engine made the key
-		same = bytes.Equal
-	}
-	for n = 1; n < len(claims) && same(claims[n].Key, prefix); n++ {
-	}
-	return prefix, n
-}
-
 var errPacked = errors.New("a packed batch is not as it would be written")
+
+// CheckPacked reports whether b is damaged.
+func CheckPacked(b []byte) error { return eachPacked(b, func([]byte) bool { return true }, nil) }
 
 // eachPacked calls run for each run, and claim for each of its claims unless run returns that they
 // are to be skipped. Record is nil for a removal. The slices share memory with b.
@@ -61,7 +51,7 @@ func eachPacked(b []byte, run func(prefix []byte) (skip bool), claim func(tail, 
 	for len(d.Rest) > 0 && !d.Bad {
 		n := d.Uvarint()
 		prefix := d.Take(d.Uvarint())
-		own, rest := splitPrefix(prefix)
+		own, rest := SplitPrefix(prefix)
 		if d.Bad || n == 0 || len(own) < len(prefix) || last != nil && bytes.Equal(last, prefix) {
 			d.Bad = true
 			break
@@ -92,4 +82,12 @@ func packedClaim(d *decode.Decoder) (tail, record []byte) {
 		record = d.Take(r - 1)
 	}
 	return tail, record
+}
+
+// recordLength is the length field before a record: its length plus one, and 0 for a removal.
+func recordLength(record []byte) uint64 {
+	if record == nil {
+		return 0
+	}
+	return uint64(len(record)) + 1
 }

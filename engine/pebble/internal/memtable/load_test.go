@@ -1,4 +1,4 @@
-package pebble
+package memtable
 
 import (
 	"bytes"
@@ -16,10 +16,10 @@ func TestLoadedTablesAreTheAppliedOnes(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 4))
 		limit := uint64(1) << (12 + seed%4)
-		applied, loaded := newUnsealed(limit), newUnsealed(limit)
+		applied, loaded := New(limit), New(limit)
 		loaded.seed, loaded.active.seed = applied.seed, applied.seed
 		keys := someKeys()
-		dropped, _ := splitPrefix(keys[0])
+		dropped, _ := SplitPrefix(keys[0])
 		notes := map[string]uint64{string(dropped): 60 - seed%3}
 		want := map[string]string{}
 		for seq := uint64(1); seq <= 60; seq++ {
@@ -33,35 +33,33 @@ func TestLoadedTablesAreTheAppliedOnes(t *testing.T) {
 				}
 				claims = append(claims, w)
 			}
-			if err := loaded.load(seq, appendPacked(nil, claims), notes); err != nil {
+			if err := loaded.Load(seq, AppendPacked(nil, claims), notes); err != nil {
 				t.Fatal(err)
 			}
-			if applied.full() {
-				applied.freeze()
+			if applied.IsFull() {
+				applied.Freeze()
 			}
-			applied.apply(seq, claims)
+			applied.Apply(seq, claims)
 			if seq == notes[string(dropped)] {
-				applied.drop([]string{string(dropped)})
+				applied.Drop([]string{string(dropped)})
 				maps.DeleteFunc(want, func(k, _ string) bool {
-					prefix, _ := splitPrefix([]byte(k))
+					prefix, _ := SplitPrefix([]byte(k))
 					return bytes.Equal(prefix, dropped)
 				})
 			}
 		}
-		loaded.index()
+		loaded.Index()
 		agree(t, applied, keys, want)
 		agree(t, loaded, keys, want)
-		_ = loaded.hold(func(tables []*table) error {
-			list := newBucketList()
-			for p := range list.clone(tables).claimed {
-				if got, want := loaded.holdsSome(tables, p), applied.knows(p); !want && got {
-					t.Errorf("seed %d: bucket %x is not in the applied tables", seed, p)
-				}
+		view, _ := loaded.View(func(*View) error { return nil })
+		for p := range view.Buckets().Claimed {
+			if got, want := view.HoldsSome(p), applied.Knows(p); !want && got {
+				t.Errorf("seed %d: bucket %x is not in the applied tables", seed, p)
 			}
-			return nil
-		})
-		if loaded.newest() != applied.newest() {
-			t.Errorf("seed %d: the newest batch is %d, want %d", seed, loaded.newest(), applied.newest())
+		}
+		view.Release()
+		if loaded.Newest() != applied.Newest() {
+			t.Errorf("seed %d: the newest batch is %d, want %d", seed, loaded.Newest(), applied.Newest())
 		}
 		sameCounts(t, loaded.active)
 		if loaded.frozen != nil {
@@ -71,7 +69,7 @@ func TestLoadedTablesAreTheAppliedOnes(t *testing.T) {
 }
 
 // sameCounts compares the counts of a table with its entries.
-func sameCounts(t *testing.T, table *table) {
+func sameCounts(t *testing.T, table *Table) {
 	t.Helper()
 	newest := map[string]entry{}
 	sizes := make([]uint64, len(table.buckets))
@@ -103,11 +101,11 @@ func sameCounts(t *testing.T, table *table) {
 // A store that was killed with more claims than PendingBytes has now, or with keys that were written
 // often, fills the second table beyond its limit: that must not copy it for every batch.
 func TestLoadingBeyondTheLimitCopiesTheArenaRarely(t *testing.T) {
-	u := newUnsealed(1 << 12)
+	u := New(1 << 12)
 	grown, last := 0, 0
 	for seq := uint64(1); seq <= 5000; seq++ {
 		b := batchOf(seq, 2)
-		if err := u.load(seq, appendPacked(nil, b.Claims), nil); err != nil {
+		if err := u.Load(seq, AppendPacked(nil, b), nil); err != nil {
 			t.Fatal(err)
 		}
 		if n := cap(u.active.arena); n != last {
@@ -121,22 +119,22 @@ func TestLoadingBeyondTheLimitCopiesTheArenaRarely(t *testing.T) {
 
 // A killed store is loaded into two tables where one was full, and both are sealed.
 func TestAKilledStoreWithTwoFullTablesIsOpenedWhole(t *testing.T) {
-	u := newUnsealed(1 << 12)
+	u := New(1 << 12)
 	var seqs []uint64
 	for seq := uint64(1); seq <= 100; seq++ {
 		b := batchOf(seq, 10)
-		if err := u.load(seq, appendPacked(nil, b.Claims), nil); err != nil {
+		if err := u.Load(seq, AppendPacked(nil, b), nil); err != nil {
 			t.Fatal(err)
 		}
 		if u.frozen != nil {
 			seqs = append(seqs, u.frozen.last)
 		}
 	}
-	u.index()
-	if u.frozen == nil || u.frozen.size() < u.limit || slices.Max(seqs) != slices.Min(seqs) {
+	u.Index()
+	if u.frozen == nil || u.frozen.Size() < u.limit || slices.Max(seqs) != slices.Min(seqs) {
 		t.Fatalf("the first table is not frozen once when it is full: last batches %d", seqs)
 	}
-	if u.active.last != 100 || u.newest() != 100 {
-		t.Errorf("the newest batch is %d", u.newest())
+	if u.active.last != 100 || u.Newest() != 100 {
+		t.Errorf("the newest batch is %d", u.Newest())
 	}
 }

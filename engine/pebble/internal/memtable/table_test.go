@@ -1,21 +1,18 @@
-package pebble
+package memtable
 
 import (
 	"bytes"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"maps"
 	"math/rand/v2"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -26,7 +23,7 @@ func someKeys() (keys [][]byte) {
 			for i := range uint64(20) {
 				keys = append(keys, claimKey(scope, week, i))
 			}
-			prefix, _ := splitPrefix(claimKey(scope, week, 0))
+			prefix, _ := SplitPrefix(claimKey(scope, week, 0))
 			keys = append(keys, prefix, append(bytes.Clone(prefix), 0), append(bytes.Clone(prefix), 0, 1))
 		}
 	}
@@ -43,7 +40,7 @@ func TestAPrefixIsThatOfTheBucket(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		prefix, own := splitPrefix(key)
+		prefix, own := SplitPrefix(key)
 		if !bytes.Equal(prefix, b.AppendPrefix(nil)) || !bytes.Equal(own, tail) {
 			t.Errorf("%x is split into %x and %x", key, prefix, own)
 		}
@@ -55,10 +52,10 @@ func TestAPrefixIsThatOfTheBucket(t *testing.T) {
 func TestTablesAgreeWithAMap(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 3))
-		u := newUnsealed(1 << 20)
+		u := New(1 << 20)
 		keys := someKeys()
 		want := map[string]string{} // "-" is a removal
-		var old *sorted
+		var old *Sorted
 		var oldWant map[string]string
 		for seq := uint64(1); seq <= 60; seq++ {
 			var claims []storage.ClaimWrite
@@ -76,19 +73,19 @@ func TestTablesAgreeWithAMap(t *testing.T) {
 				}
 				claims = append(claims, w)
 			}
-			u.apply(seq, claims)
+			u.Apply(seq, claims)
 			switch rng.IntN(12) {
 			case 0:
-				prefix, _ := splitPrefix(keys[rng.IntN(len(keys))])
-				u.drop([]string{string(prefix)})
+				prefix, _ := SplitPrefix(keys[rng.IntN(len(keys))])
+				u.Drop([]string{string(prefix)})
 				maps.DeleteFunc(want, func(k, _ string) bool {
-					own, _ := splitPrefix([]byte(k))
+					own, _ := SplitPrefix([]byte(k))
 					return bytes.Equal(own, prefix)
 				})
 			case 1:
-				u.freeze() // the first time: it is not sealed
+				u.Freeze() // the first time: it is not sealed
 			case 2:
-				_ = u.hold(func(tables []*table) error { old = momentOf(tables).sorted(storage.Span{}); return nil })
+				old = momentOf(u.tables()).Sorted(storage.Span{})
 				oldWant = maps.Clone(want)
 			}
 			agree(t, u, keys, want)
@@ -99,66 +96,68 @@ func TestTablesAgreeWithAMap(t *testing.T) {
 	}
 }
 
-func agree(t *testing.T, u *unsealed, keys [][]byte, want map[string]string) {
+func agree(t *testing.T, u *Memtable, keys [][]byte, want map[string]string) {
 	t.Helper()
 	some := map[string]bool{}
 	for _, key := range keys {
-		record, known := u.get(key)
+		record, known := u.Get(key)
 		w, there := want[string(key)]
 		if got := string(record); known != there || known && (record == nil) != (w == "-") || record != nil && got != w {
 			t.Fatalf("%x is %q %v, want %q %v", key, record, known, w, there)
 		}
-		prefix, _ := splitPrefix(key)
+		prefix, _ := SplitPrefix(key)
 		some[string(prefix)] = some[string(prefix)] || there && w != "-"
 	}
-	_ = u.hold(func(tables []*table) error {
-		if got := asMap(t, momentOf(tables).sorted(storage.Span{})); !maps.Equal(got, want) {
-			t.Fatalf("sorted: %q, want %q", got, want)
-		}
-		return nil
-	})
-	var tables []*table
-	_ = u.hold(func(held []*table) error { tables = held; return nil })
+	view, _ := u.View(func(*View) error { return nil })
+	defer view.Release()
+	if got := asMap(t, view.Moment().Sorted(storage.Span{})); !maps.Equal(got, want) {
+		t.Fatalf("sorted: %q, want %q", got, want)
+	}
 	for prefix, want := range some {
-		if got := u.holdsSome(tables, prefix); got != want {
+		if got := view.HoldsSome(prefix); got != want {
 			t.Fatalf("bucket %x holds some: %v, want %v", prefix, got, want)
 		}
 	}
 }
 
 // asMap checks the order.
-func asMap(t *testing.T, s *sorted) map[string]string {
+func asMap(t *testing.T, s *Sorted) map[string]string {
 	t.Helper()
 	m := map[string]string{}
 	var last []byte
-	for _, r := range s.refs {
-		key, record := s.at(nil, r)
+	i := 0
+	for key, record := range s.All(0) {
+		key = bytes.Clone(key[1:])
+		if !bytes.Equal(s.Key(nil, i), key) || s.Search(key) != i {
+			t.Fatalf("claim %d is %x, and %x is found at %d", i, s.Key(nil, i), key, s.Search(key))
+		}
+		i++
 		if last != nil && bytes.Compare(last, key) >= 0 {
 			t.Fatalf("%x comes after %x", key, last)
 		}
 		last = key
-		m[string(key[1:])] = "-"
+		m[string(key)] = "-"
 		if record != nil {
-			m[string(key[1:])] = string(record)
+			m[string(key)] = string(record)
 		}
 	}
 	return m
 }
 
 func TestATableGrows(t *testing.T) {
-	u := newUnsealed(1 << 30)
+	u := New(1 << 30)
 	const n = 20_000
 	var claims []storage.ClaimWrite
 	for i := range uint64(n) {
 		claims = append(claims, storage.ClaimWrite{Key: claimKey("a", 0, i), Record: fmt.Append(nil, i)})
 	}
-	u.apply(1, claims[:1])
-	u.apply(2, claims[1:n/2]) // more than there are slots
+	u.Apply(1, claims[:1])
+	u.Apply(2, claims[1:n/2]) // more than there are slots
 	for i := range claims[n/2:] {
-		u.apply(uint64(i+3), claims[n/2+i:n/2+i+1])
+		u.Apply(uint64(i+3), claims[n/2+i:n/2+i+1])
 	}
 	for i := range uint64(n) {
-		if record, known := u.get(claimKey("a", 0, i)); !known || string(record) != fmt.Sprint(i) {
+		if record, known := u.Get(claimKey("a", 0, i)); !known || string(record) != fmt.Sprint(i) {
 			t.Fatal(i, record, known)
 		}
 	}
@@ -167,116 +166,38 @@ func TestATableGrows(t *testing.T) {
 	}
 }
 
-// A scan uses tables that are sealed meanwhile: their memory is not Go's.
+// A view uses tables that are sealed meanwhile: their memory is not Go's.
 func TestATableIsFreedAfterItsLastUse(t *testing.T) {
-	s, err := Open("store", Options{FS: vfs.NewMem(), CacheBytes: 1 << 20, PendingBytes: 16 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mustClose(t, s)
-	random := rand.New(rand.NewPCG(1, 2))
-	var scanned, unscanned *table
-	for seq := uint64(1); seq <= 3; seq++ { // the second table is made with the size of the first
-		batch := randomBatch(random, 20_000)
-		batch.Seq = seq
-		mustApply(t, s, batch)
-		unscanned, scanned = scanned, s.unsealed.active
-		if seq == 3 {
-			break
+	m := New(1 << 20)
+	m.Apply(1, batchOf(1, 1000))
+	frozen := m.Freeze()
+	views := []*View{}
+	for range 2 {
+		view, err := m.View(func(*View) error { return nil })
+		if err != nil {
+			t.Fatal(err)
 		}
-		mustSealAll(t, s)
+		views = append(views, view)
 	}
-	awaitUsers(t, unscanned, 0)
-	want := claimsOf(t, s)
-	got := map[string]string{}
-	err = s.Scan(t.Context(), storage.Span{}, func() {
-		mustSealAll(t, s)
-		awaitUsers(t, scanned, 1)
-		runtime.GC()
-	}, func(k, v []byte) error {
-		if scanned.arena == nil || scanned.slots == nil {
-			return errors.New("a table that a scan uses has no memory")
+	m.Sealed()
+	<-frozen.Done()
+	for i, view := range views {
+		if frozen.IsFreed() || frozen.arena == nil || frozen.slots == nil {
+			t.Fatalf("a table that a view uses has no memory after %d of two were released", i)
 		}
-		got[string(k)] = string(v)
-		return nil
-	})
-	if err != nil || !maps.Equal(got, want) {
-		t.Errorf("a scan of %d claims has %d: %v", len(want), len(got), err)
+		view.Release()
 	}
-	if scanned.arena != nil || scanned.slots != nil {
-		t.Error("a table has its memory after its last scan")
+	if !frozen.IsFreed() || frozen.arena != nil || frozen.slots != nil {
+		t.Error("a table has its memory after its last view")
 	}
-}
-
-// awaitUsers waits for the sealer, which gives a table up after others see it sealed.
-func awaitUsers(t *testing.T, table *table, want int32) {
-	t.Helper()
-	within(t, patienceInTests, fmt.Sprintf("a table with %d users", want), func() {
-		for table.users.Load() != want {
-			runtime.Gosched()
-		}
-	})
-}
-
-// A scan has no use for its list of claims in memory after the last of them, but frees it when it ends.
-// Until then the list must keep its address, which the system would give to another list.
-func TestAScanFreesNoMemoryOfAnother(t *testing.T) {
-	s := mustOpen(t, vfs.NewMem(), "store", false)
-	defer mustClose(t, s)
-	apply := func(seq uint64, scope string, claims int) {
-		b := &storage.Batch{Seq: seq}
-		for i := range uint64(claims) {
-			b.Claims = append(b.Claims, storage.ClaimWrite{Key: claimKey(scope, 0, i), Record: []byte("r")})
-		}
-		mustApply(t, s, b)
-	}
-	const inMemory, inTables = 20_000, 100
-	apply(1, "b", inTables)
-	mustSealAll(t, s)
-	apply(2, "a", inMemory)
-
-	scan := func(at int, fn func()) (n int, err error) {
-		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-		defer func() {
-			if p := recover(); p != nil {
-				err = fmt.Errorf("after %d claims: %v", n, p)
-			}
-		}()
-		err = s.Scan(t.Context(), storage.Span{}, nil, func(_, _ []byte) error {
-			if n++; n == at {
-				fn()
-			}
-			return nil
-		})
-		return n, err
-	}
-	begun, ended, done := make(chan struct{}), make(chan struct{}), make(chan error)
-	n, err := scan(inMemory+1, func() {
-		for range 3 {
-			runtime.GC()
-			time.Sleep(10 * time.Millisecond) // memory of garbage is unmapped by a goroutine
-		}
-		go func() {
-			_, err := scan(1, func() {
-				close(begun)
-				<-ended
-			})
-			done <- err
-		}()
-		<-begun
-	})
-	close(ended)
-	if n != inMemory+inTables || err != nil {
-		t.Fatalf("the first scan has %d claims: %v", n, err)
-	}
-	if err := <-done; err != nil {
-		t.Errorf("the second scan: %v", err)
+	if m.Active().IsFreed() {
+		t.Error("the active table is freed")
 	}
 }
 
 // A run may be written by a goroutine for which no caller waits any more, from a table of a closed store.
 func TestAFrameKeepsItsTable(t *testing.T) {
-	var at moment
+	var at Moment
 	want := map[string]string{}
 	func() {
 		full := newTable(maphash.MakeSeed(), 1<<20, 0)
@@ -286,16 +207,14 @@ func TestAFrameKeepsItsTable(t *testing.T) {
 			full.putAll([]tableWrite{full.write(bucket, tail, record)})
 			want["bucket"+string(tail)] = string(record)
 		}
-		at = momentOf([]*table{full})
+		at = momentOf([]*Table{full})
 	}()
 	for range 3 {
 		runtime.GC()
 		time.Sleep(10 * time.Millisecond) // memory of garbage is unmapped by a goroutine
 	}
-	claims := at.sorted(storage.Span{})
 	got := map[string]string{}
-	for _, r := range claims.all() {
-		key, record := claims.at(nil, r)
+	for key, record := range at.Sorted(storage.Span{}).All(0) {
 		got[string(key[1:])] = string(record)
 	}
 	if !maps.Equal(got, want) {
@@ -306,20 +225,20 @@ func TestAFrameKeepsItsTable(t *testing.T) {
 // A table's data about buckets is also memory: many scopes with a claim or two each fill it sooner.
 func TestBucketsCountForTheSizeOfATable(t *testing.T) {
 	const limit = 1 << 20
-	u := newUnsealed(limit)
+	u := New(limit)
 	scope, prefixes := strings.Repeat("s", 240), 0
-	for i := uint64(1); !u.full(); i++ {
+	for i := uint64(1); !u.IsFull(); i++ {
 		key := claimKey(fmt.Sprint(scope, i), 0, i)
-		prefix, _ := splitPrefix(key)
+		prefix, _ := SplitPrefix(key)
 		prefixes += len(prefix)
-		u.apply(i, []storage.ClaimWrite{{Key: key, Record: []byte("r")}})
+		u.Apply(i, []storage.ClaimWrite{{Key: key, Record: []byte("r")}})
 	}
 	if prefixes > limit {
 		t.Errorf("a table of %d bytes has %d bytes of prefixes", limit, prefixes)
 	}
 }
 
-// unpack is the reverse of appendPacked.
+// unpack is the reverse of AppendPacked.
 func unpack(b []byte) (claims []storage.ClaimWrite, err error) {
 	var prefix []byte
 	err = eachPacked(b, func(p []byte) bool { prefix = p; return false }, func(tail, record []byte) {
@@ -344,7 +263,7 @@ func TestGoldenPacked(t *testing.T) {
 		"02" + "01" + "0178" +
 		"01" + "07" + "61000100019cd4" + // and one of a
 		"02" + "02" + "0179" + "09"
-	packed := appendPacked(nil, claims)
+	packed := AppendPacked(nil, claims)
 	if hex.EncodeToString(packed) != golden {
 		t.Fatalf("%x", packed)
 	}
@@ -363,14 +282,14 @@ func FuzzPacked(f *testing.F) {
 	for i, key := range someKeys() {
 		claims = append(claims, storage.ClaimWrite{Key: key, Record: bytes.Repeat([]byte{'r'}, i%3)})
 	}
-	f.Add(appendPacked(nil, claims))
-	f.Add(appendPacked(nil, batchOf(1, 10).Claims))
+	f.Add(AppendPacked(nil, claims))
+	f.Add(AppendPacked(nil, batchOf(1, 10)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		claims, err := unpack(b)
 		if err != nil {
 			return
 		}
-		if again := appendPacked(nil, claims); !bytes.Equal(again, b) {
+		if again := AppendPacked(nil, claims); !bytes.Equal(again, b) {
 			t.Fatalf("%x is taken, %x would be written", b, again)
 		}
 	})

@@ -1,0 +1,165 @@
+package memtable
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"iter"
+	"runtime"
+	"slices"
+	"sort"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/offheap"
+)
+
+// Sorted has the claims of a moment that a span selects, in key order, each key once, removals
+// included.
+type Sorted struct {
+	frames   Moment
+	prefixes []string // of all buckets, in order
+	refs     []ref
+	free     func() // frees refs
+}
+
+// A ref refers to an entry. It contains the part of the key that distinguishes most keys.
+type ref struct {
+	head  uint64 // the first bytes of the tail
+	place uint32 // twice the rank of the bucket's prefix, plus the number of the frame
+	off   uint32
+}
+
+// Sorted sorts the claims that a span selects.
+func (m Moment) Sorted(span storage.Span) *Sorted {
+	s := m.unsorted(span)
+	s.sort()
+	s.refs = slices.CompactFunc(s.refs, func(a, b ref) bool {
+		return a.head == b.head && a.place>>1 == b.place>>1 && bytes.Equal(s.entry(a).tail, s.entry(b).tail)
+	})
+	return s
+}
+
+// unsorted returns all entries that a span selects, including those that newer ones replaced.
+func (m Moment) unsorted(span storage.Span) *Sorted {
+	s := &Sorted{frames: m, prefixes: m.prefixes()}
+	rank := make(map[string]uint32, len(s.prefixes))
+	for i, p := range s.prefixes {
+		rank[p] = uint32(i)
+	}
+	keys := 0
+	for _, f := range m {
+		keys += f.keys
+	}
+	s.refs, s.free = offheap.Make[ref](s, uint64(keys))
+	s.refs = s.refs[:0]
+	for i, f := range m {
+		ranks := make([]uint32, len(f.buckets))
+		for j := range f.buckets {
+			ranks[j] = rank[f.buckets[j].prefix]
+		}
+		selects := f.selects(span)
+		for off := uint32(0); off < uint32(len(f.arena)); {
+			e := entryAt(f.arena, off)
+			off = e.end
+			if e.off >= f.buckets[e.bucket].below && selects(e) {
+				s.refs = append(s.refs, ref{head(e.tail), ranks[e.bucket]<<1 | uint32(i), e.off})
+			}
+		}
+	}
+	return s
+}
+
+func head(tail []byte) uint64 {
+	if len(tail) >= 8 {
+		return binary.BigEndian.Uint64(tail)
+	}
+	var b [8]byte
+	copy(b[:], tail)
+	return binary.BigEndian.Uint64(b[:])
+}
+
+// readAhead is the number of entries that All prefetches at once.
+const readAhead = 64
+
+// All yields keys and records in order, with space before each key. A record is nil if the claim was
+// removed. A key is valid until the next one.
+func (s *Sorted) All(space byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(key, record []byte) bool) {
+		defer runtime.KeepAlive(s)
+		key := []byte{space}
+		for i, r := range s.refs {
+			if i%readAhead == 0 {
+				s.prefetch(s.refs[i:min(i+readAhead, len(s.refs))])
+			}
+			e := s.entry(r)
+			key = append(append(key[:1], s.prefixes[r.place>>1]...), e.tail...)
+			if !yield(key, e.record) {
+				return
+			}
+		}
+	}
+}
+
+// Free frees memory, after the last use. It need not be called.
+func (s *Sorted) Free() { s.free() }
+
+// Len returns the number of claims.
+func (s *Sorted) Len() int { return len(s.refs) }
+
+// Bytes returns about how much memory the claims have.
+func (s *Sorted) Bytes() (n int) {
+	for _, f := range s.frames {
+		n += len(f.arena)
+	}
+	return n
+}
+
+// Key appends the key of claim i to dst.
+func (s *Sorted) Key(dst []byte, i int) []byte {
+	r := s.refs[i]
+	return append(append(dst, s.prefixes[r.place>>1]...), s.entry(r).tail...)
+}
+
+// BeginsBucket reports whether claim i and the one before it are in different buckets.
+func (s *Sorted) BeginsBucket(i int) bool { return s.refs[i].place>>1 != s.refs[i-1].place>>1 }
+
+// Search returns the position of the first claim whose key is not less.
+func (s *Sorted) Search(key []byte) int {
+	var own []byte
+	return sort.Search(len(s.refs), func(i int) bool {
+		own = s.Key(own[:0], i)
+		return bytes.Compare(own, key) >= 0
+	})
+}
+
+// prefetch loads entries, which are at random places, as table.prefetch loads slots.
+func (s *Sorted) prefetch(refs []ref) {
+	var read byte
+	for _, r := range refs {
+		arena := s.frames[r.place&1].arena
+		read ^= arena[r.off] ^ arena[min(int(r.off)+usualEntry, len(arena))-1]
+	}
+	runtime.KeepAlive(read)
+}
+
+func (s *Sorted) entry(r ref) entry { return entryAt(s.frames[r.place&1].arena, r.off) }
+
+// compare puts the newest of the entries of a key first.
+func (s *Sorted) compare(a, b ref) int {
+	if c := cmp.Compare(a.place>>1, b.place>>1); c != 0 {
+		return c
+	}
+	if a.head != b.head {
+		if a.head < b.head {
+			return -1
+		}
+		return 1
+	}
+	if c := bytes.Compare(s.entry(a).tail, s.entry(b).tail); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(a.place, b.place); c != 0 {
+		return c
+	}
+	return cmp.Compare(b.off, a.off)
+}
