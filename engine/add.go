@@ -16,7 +16,7 @@ package engine
 func (tx *Tx) Add(key []byte, delta int64) error { return applicationKeys(tx).Add(key, delta) }
 
 // Add is Tx.Add in the space.
-func (k TxSpaceKeys) Add(key []byte, delta int64) error {
+func (k txSpaceKeys) Add(key []byte, delta int64) error {
 	if err := k.checkWrite(key); err != nil {
 		return err
 	}

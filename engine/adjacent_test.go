@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -473,7 +474,7 @@ func judgeSomehow(e *engine.Engine, rnd *rand.Rand, ev engine.Event) (first bool
 			fail, ahead := rnd.IntN(3) == 0, rnd.IntN(2) == 0
 			err = e.Update(ctx, func(tx *engine.Tx) (err error) {
 				if ahead {
-					if err := tx.Prefetch([]engine.Event{ev}); err != nil {
+					if err := driver.Prefetch(tx, []engine.Event{ev}); err != nil {
 						return err
 					}
 				}

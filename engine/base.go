@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 
+	"github.com/hapax-dev/hapax/engine/internal/bridge"
 	"github.com/hapax-dev/hapax/engine/internal/filters"
 	"github.com/hapax-dev/hapax/engine/internal/occ"
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -26,7 +27,7 @@ func (b *base) lock() error {
 	err := b.at.tx.lock()
 	if err == nil && !b.points.valid(b.at.serial) {
 		b.at.tx.mu.Unlock()
-		err = ErrPartOutdated
+		err = bridge.ErrPartOutdated
 	}
 	if err != nil {
 		b.status.lost = err
@@ -47,8 +48,8 @@ func (b *base) written(key []byte) (w txWrite, ok bool, err error) {
 		return w, false, nil
 	}
 	if i >= b.at.done.writes {
-		b.status.lost = ErrPartOutdated
-		return w, false, ErrPartOutdated
+		b.status.lost = bridge.ErrPartOutdated
+		return w, false, bridge.ErrPartOutdated
 	}
 	b.seen[string(key)] = struct{}{}
 	return b.req.writes.list[i], true, nil
@@ -63,8 +64,8 @@ func (b *base) writesIn(span storage.Span, end []byte, limit int) (writes []txWr
 	writes, upTo = b.req.writes.in(span, end, limit)
 	for i := range writes {
 		if int(b.req.writes.latest[writes[i].slot]) >= b.at.done.writes {
-			b.status.lost = ErrPartOutdated
-			return nil, nil, ErrPartOutdated
+			b.status.lost = bridge.ErrPartOutdated
+			return nil, nil, bridge.ErrPartOutdated
 		}
 	}
 	return writes, upTo, nil
@@ -78,7 +79,7 @@ func (b *base) claimed(i int, key []byte) (rec ClaimRecord, ok bool) {
 	}
 	defer b.unlock()
 	if i >= b.at.done.claims || b.altered(i) {
-		b.status.lost = ErrPartOutdated
+		b.status.lost = bridge.ErrPartOutdated
 		return ClaimRecord{}, false
 	}
 	if !b.req.claims.set.isClaim(i, key) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
@@ -145,7 +146,7 @@ func TestEmptyScopeIsTheDefaultScope(t *testing.T) {
 		"Tx.Prefetch": func(e *engine.Engine) error {
 			return e.Update(ctx, func(tx *engine.Tx) error {
 				events := []engine.Event{unscoped}
-				err := tx.Prefetch(events)
+				err := driver.Prefetch(tx, events)
 				if events[0].Scope != "" {
 					t.Error("the caller's events were changed")
 				}
@@ -169,7 +170,7 @@ func TestEmptyScopeIsTheDefaultScope(t *testing.T) {
 		},
 		"Tx.Unclaim": func(e *engine.Engine) error {
 			r, err := e.TryClaim(ctx, event("a"))
-			return errors.Join(err, e.Update(ctx, func(tx *engine.Tx) error { return tx.Unclaim(unscoped, r.Record) }))
+			return errors.Join(err, e.Update(ctx, func(tx *engine.Tx) error { return driver.Unclaim(tx, unscoped, r.Record) }))
 		},
 		"Lookup": func(e *engine.Engine) error {
 			_, err := e.TryClaim(ctx, event("a"))

@@ -42,7 +42,7 @@ type candidate struct {
 	lock            occ.Name // in a transaction only: the name of its reservation
 	fingerprint     string
 	arrives         bool // the event has the time of its arrival
-	owned           bool // in a transaction only: it is the owner's, see OwnerTx
+	owned           bool // in a transaction only: it is the owner's, see ownerTx
 	again           bool // there is a record, which is replaced
 	answered        bool // at-most-once claims only: the verdict is final
 	absent          bool // there was no claim, as of the batch asOf or a later one

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
@@ -13,7 +14,7 @@ var timesSpace = keyspace.New("times")
 
 func commitTime(t testing.TB, e *engine.Engine, key string) time.Time {
 	t.Helper()
-	value, found, err := e.In(timesSpace).Get(ctx, []byte(key))
+	value, found, err := driver.In(e, timesSpace).Get(ctx, []byte(key))
 	if err != nil || !found {
 		t.Fatal(key, found, err)
 	}
@@ -30,7 +31,7 @@ func TestPutCommitTime(t *testing.T) {
 	stamp := func(key string, during func(tx *engine.Tx) error) {
 		t.Helper()
 		err := e.Update(ctx, func(tx *engine.Tx) error {
-			times := tx.In(timesSpace)
+			times := driver.TxIn(tx, timesSpace)
 			return errors.Join(times.PutCommitTime([]byte(key)), times.PutCommitTime([]byte(key)), during(tx))
 		})
 		if err != nil {
@@ -54,13 +55,13 @@ func TestPutCommitTime(t *testing.T) {
 	c.set(noon)
 	stamp("c", func(*engine.Tx) error { return nil })
 	want("c", noon.Add(2*time.Minute))
-	stamp("d", func(tx *engine.Tx) error { return tx.In(timesSpace).Put([]byte("d"), engine.EncodeInt64(7)) })
+	stamp("d", func(tx *engine.Tx) error { return driver.TxIn(tx, timesSpace).Put([]byte("d"), engine.EncodeInt64(7)) })
 	want("d", time.UnixMicro(7)) // a later write wins
-	stamp("e", func(tx *engine.Tx) error { return tx.In(timesSpace).Delete([]byte("e")) })
-	if _, found, err := e.In(timesSpace).Get(ctx, []byte("e")); found || err != nil {
+	stamp("e", func(tx *engine.Tx) error { return driver.TxIn(tx, timesSpace).Delete([]byte("e")) })
+	if _, found, err := driver.In(e, timesSpace).Get(ctx, []byte("e")); found || err != nil {
 		t.Error(found, err)
 	}
-	if err := e.Update(ctx, func(tx *engine.Tx) error { return tx.In(timesSpace).Add([]byte("c"), 1) }); err != nil {
+	if err := e.Update(ctx, func(tx *engine.Tx) error { return driver.TxIn(tx, timesSpace).Add([]byte("c"), 1) }); err != nil {
 		t.Error(err)
 	}
 	want("c", noon.Add(2*time.Minute).Add(time.Microsecond)) // sums use the written time
@@ -70,12 +71,12 @@ func TestPutCommitTime(t *testing.T) {
 func TestPutCommitTimeInParts(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{})
 	err := e.Update(ctx, func(tx *engine.Tx) error {
-		for i, end := range []func(*engine.SubTx) error{(*engine.SubTx).Join, (*engine.SubTx).Join, (*engine.SubTx).Discard} {
-			p, err := tx.SubTx()
+		for i, end := range []func(driver.SubTx) error{(driver.SubTx).Join, (driver.SubTx).Join, (driver.SubTx).Discard} {
+			p, err := driver.BeginSubTx(tx)
 			if err != nil {
 				return err
 			}
-			if err := p.Tx().In(timesSpace).PutCommitTime([]byte{"kkl"[i]}); err != nil {
+			if err := driver.TxIn(p.Tx(), timesSpace).PutCommitTime([]byte{"kkl"[i]}); err != nil {
 				return err
 			}
 			if err := end(p); err != nil {
@@ -90,14 +91,14 @@ func TestPutCommitTimeInParts(t *testing.T) {
 	if got := commitTime(t, e, "k"); !got.Equal(noon) {
 		t.Error(got)
 	}
-	if _, found, err := e.In(timesSpace).Get(ctx, []byte("l")); found || err != nil {
+	if _, found, err := driver.In(e, timesSpace).Get(ctx, []byte("l")); found || err != nil {
 		t.Error(found, err)
 	}
-	if err := (*engine.Tx)(nil).In(timesSpace).PutCommitTime([]byte("k")); !errors.Is(err, engine.ErrNoTransaction) {
+	if err := driver.TxIn((*engine.Tx)(nil), timesSpace).PutCommitTime([]byte("k")); !errors.Is(err, engine.ErrNoTransaction) {
 		t.Error(err)
 	}
 	var refused *engine.ArgumentError
-	if err := e.Update(ctx, func(tx *engine.Tx) error { return tx.In(timesSpace).PutCommitTime(nil) }); !errors.As(err, &refused) {
+	if err := e.Update(ctx, func(tx *engine.Tx) error { return driver.TxIn(tx, timesSpace).PutCommitTime(nil) }); !errors.As(err, &refused) {
 		t.Error(err)
 	}
 }

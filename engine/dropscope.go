@@ -9,6 +9,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/internal/filters"
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/internal/keyspace"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -120,7 +121,7 @@ func (t *Retention) DropScope(ctx context.Context, plan ScopeDropPlan) (DropRepo
 			return err
 		}
 		for _, hold := range there {
-			if err := t.core.ownerships.checkOwnHold(Space{}, hold.Name); err != nil {
+			if err := t.core.ownerships.checkOwnHold(keyspace.Space{}, hold.Name); err != nil {
 				return err
 			}
 		}

@@ -34,10 +34,6 @@ func (e *Engine) Err() error { return e.core.Err() }
 // Identity returns the identity of the store.
 func (e *Engine) Identity() storage.Identity { return e.core.Identity() }
 
-// Own begins an ownership, until release is called. Owners of the same space share what they own; they
-// change it as Tx.As of their space.
-func (e *Engine) Own(o Ownership) (release func()) { return e.core.ownerships.Own(o) }
-
 // Retention returns the part of the engine that drops weeks and scopes. It is safe for concurrent
 // use, as the engine is, and ends with it.
 func (e *Engine) Retention() *Retention { return &e.retention }

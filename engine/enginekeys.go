@@ -11,7 +11,7 @@ import (
 // is returned only when it would survive a power failure, so that it is never undone. Get waits for
 // that, at most until ctx ends; it does not wait for open transactions.
 func (e *Engine) Get(ctx context.Context, key []byte) (value []byte, found bool, err error) {
-	return SpaceKeys{&e.core, applicationSpace}.Get(ctx, key)
+	return spaceKeys{&e.core, applicationSpace}.Get(ctx, key)
 }
 
 // Scan returns an iterator over the application's durable keys in a range, in the order of their
@@ -24,23 +24,17 @@ func (e *Engine) Get(ctx context.Context, key []byte) (value []byte, found bool,
 // the store fails. Nothing is held between pages: the loop may use the engine, and may take as long
 // as it likes. It may be run again.
 func (e *Engine) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error] {
-	return SpaceKeys{&e.core, applicationSpace}.Scan(ctx, r)
+	return spaceKeys{&e.core, applicationSpace}.Scan(ctx, r)
 }
 
-// SpaceKeys are the durable keys of one key space. Engine.Get and Engine.Scan are the same methods on
-// the application's keys.
-type SpaceKeys struct {
+// spaceKeys are the durable keys of one key space, see driver.Keys.
+type spaceKeys struct {
 	e      *core
 	prefix []byte // of its state keys
 }
 
-// In returns the keys of a space that a package of this module owns. Applications have no space.
-func (e *Engine) In(space Space) SpaceKeys {
-	return SpaceKeys{&e.core, spacePrefix(space)}
-}
-
 // Get is Engine.Get in the space.
-func (k SpaceKeys) Get(ctx context.Context, key []byte) (value []byte, found bool, err error) {
+func (k spaceKeys) Get(ctx context.Context, key []byte) (value []byte, found bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, false, err
 	}
@@ -62,7 +56,7 @@ func (k SpaceKeys) Get(ctx context.Context, key []byte) (value []byte, found boo
 }
 
 // Scan is Engine.Scan in the space.
-func (k SpaceKeys) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error] {
+func (k spaceKeys) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error] {
 	return func(yield func(KeyValue, error) bool) {
 		if err := r.check(); err != nil {
 			yield(KeyValue{}, err)
@@ -81,7 +75,7 @@ func (k SpaceKeys) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error]
 
 // Reclaim gives the disk space of keys with the prefix that were deleted or overwritten back, as far
 // as the store can. It rewrites what the store has under the prefix, and may take long.
-func (k SpaceKeys) Reclaim(ctx context.Context, prefix []byte) error {
+func (k spaceKeys) Reclaim(ctx context.Context, prefix []byte) error {
 	if err := (Range{Prefix: prefix}).check(); err != nil {
 		return err
 	}

@@ -15,11 +15,6 @@ var (
 	// applied; it may be run again (see Retries).
 	ErrConflict = errors.New("hapax: transaction conflict, nothing was applied: run it again")
 
-	// ErrPartOutdated means that a part of a transaction has read or claimed what the transaction
-	// has changed since the part began. Nothing of the part was joined; it may be run again in a
-	// new part.
-	ErrPartOutdated = errors.New("hapax: the part is outdated, a part joined before it has written what it read or claimed: run it again in a new part")
-
 	// ErrWeekDropped means that a transaction claimed an event in a week that was dropped before it
 	// committed. Nothing of it was applied; if it is run again, that event is TooOld.
 	ErrWeekDropped = errors.New("hapax: a week this transaction claimed in was dropped before it committed, nothing was applied")

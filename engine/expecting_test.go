@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 )
 
 // Events that others claim while the transaction waits for its turn belong to them, as do those
@@ -16,7 +17,7 @@ func TestExpectedEventsAreJudgedAsOfTheirTryClaim(t *testing.T) {
 	inLane(t, 2, func(t *laneTest) {
 		expected := []engine.Event{event("first"), event("claimed in the turn before"), event("taken now"), event("last")}
 		a := t.start(ctx, t.members[0])
-		b := t.start(ctx, t.members[1], engine.UpdateOptions{Expected: expected})
+		b := t.start(ctx, t.members[1], driver.UpdateOptions{Expected: expected})
 		if b.hasBegun() {
 			t.Fatal("the second member does not wait")
 		}
@@ -44,7 +45,7 @@ func TestExpectedEventsAreJudgedAsOfTheirTryClaim(t *testing.T) {
 func TestExpectedEventsArePreparedBeforeTheTransaction(t *testing.T) {
 	c := &clock{t: noon}
 	e, _ := openMem(t, engine.Options{Clock: c.now})
-	err := e.Update(ctx, func(tx *engine.Tx) error {
+	err := driver.Update(ctx, e, func(tx *engine.Tx) error {
 		c.set(noon.Add(time.Minute))
 		for id, want := range map[string]time.Time{"a": noon, "b": noon.Add(time.Minute)} {
 			if r, err := tx.TryClaim(event(id)); err != nil || !r.Record.FirstSeen.Equal(want) {
@@ -52,7 +53,7 @@ func TestExpectedEventsArePreparedBeforeTheTransaction(t *testing.T) {
 			}
 		}
 		return nil
-	}, engine.UpdateOptions{Expected: []engine.Event{event("a")}})
+	}, driver.UpdateOptions{Expected: []engine.Event{event("a")}})
 	if err != nil {
 		t.Error(err)
 	}
@@ -71,7 +72,7 @@ func TestManyExpectedEvents(t *testing.T) {
 			wantVerdict(t, claim(t, e, events[i]), engine.Claimed)
 		}
 	}
-	err := e.Update(ctx, func(tx *engine.Tx) error {
+	err := driver.Update(ctx, e, func(tx *engine.Tx) error {
 		for i := range events {
 			want := engine.Claimed
 			if i%3 == 0 {
@@ -83,7 +84,7 @@ func TestManyExpectedEvents(t *testing.T) {
 			wantTx(t, tx, events[i], want)
 		}
 		return nil
-	}, engine.UpdateOptions{Expected: events})
+	}, driver.UpdateOptions{Expected: events})
 	if err != nil {
 		t.Error(err)
 	}
@@ -105,7 +106,7 @@ func TestBeforeTurn(t *testing.T) {
 	}
 	events = append(events, engine.Event{ID: []byte("window"), Window: time.Hour})
 	calls, runs := 0, 0
-	err := e.Update(ctx, func(tx *engine.Tx) error {
+	err := driver.Update(ctx, e, func(tx *engine.Tx) error {
 		if runs++; runs == 1 {
 			return engine.ErrConflict
 		}
@@ -113,7 +114,7 @@ func TestBeforeTurn(t *testing.T) {
 		wantTx(t, tx, events[1], engine.Claimed)
 		wantTx(t, tx, events[3], engine.Duplicate)
 		return nil
-	}, engine.Retries(1), engine.UpdateOptions{Expected: events, OnPrefetched: func(claimed []bool) {
+	}, driver.UpdateOptions{Retries: 1, Expected: events, OnPrefetched: func(claimed []bool) {
 		if calls++; runs > 0 || len(claimed) != len(events) {
 			t.Errorf("it is called after %d runs for %d events, want 0 and %d", runs, len(claimed), len(events))
 		}
@@ -137,8 +138,8 @@ func TestPanicBeforeTheTurn(t *testing.T) {
 					t.Error("the panic was not passed on")
 				}
 			}()
-			_ = t.e.Update(ctx, func(*engine.Tx) error { t.Error("fn runs"); return nil },
-				engine.UpdateOptions{Lane: t.members[0], OnPrefetched: func(claimed []bool) {
+			_ = driver.Update(ctx, t.e, func(*engine.Tx) error { t.Error("fn runs"); return nil },
+				driver.UpdateOptions{Lane: t.members[0], OnPrefetched: func(claimed []bool) {
 					if claimed != nil {
 						t.Errorf("no event was expected: %v", claimed)
 					}
@@ -160,10 +161,10 @@ func TestPanicBeforeTheTurn(t *testing.T) {
 // A context that ends during the work before the turn ends the transaction before fn runs.
 func TestContextThatEndsBeforeTheTurn(t *testing.T) {
 	inLane(t, 2, func(t *laneTest) {
-		for _, member := range []*engine.LaneMember{nil, t.members[0]} {
+		for _, member := range []*driver.LaneMember{nil, t.members[0]} {
 			ended, end := context.WithCancel(ctx)
-			err := t.e.Update(ended, func(*engine.Tx) error { t.Error("fn runs"); return nil },
-				engine.UpdateOptions{Lane: member, OnPrefetched: func([]bool) { end() }})
+			err := driver.Update(ended, t.e, func(*engine.Tx) error { t.Error("fn runs"); return nil },
+				driver.UpdateOptions{Lane: member, OnPrefetched: func([]bool) { end() }})
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("Update: %v", err)
 			}
@@ -183,13 +184,13 @@ func TestReadsAreAsOfTheEndOfTheWorkBeforeTheTurn(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	put := func(value string) { update(t, e, func(tx *engine.Tx) { mustPut(t, tx, "k", value) }) }
 	put("before")
-	err := e.Update(ctx, func(tx *engine.Tx) error {
+	err := driver.Update(ctx, e, func(tx *engine.Tx) error {
 		value, _, err := tx.Get([]byte("k"))
 		if string(value) != "meanwhile" {
 			t.Errorf("the value is %q", value)
 		}
 		return err
-	}, engine.UpdateOptions{OnPrefetched: func([]bool) { put("meanwhile") }})
+	}, driver.UpdateOptions{OnPrefetched: func([]bool) { put("meanwhile") }})
 	if err != nil {
 		t.Error(err)
 	}

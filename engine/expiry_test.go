@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
@@ -262,7 +263,7 @@ func TestPrefetchReadsTheClockWhenTheEventIsClaimed(t *testing.T) {
 	ev := windowed("a", time.Hour)
 	wantVerdict(t, claim(t, e, ev), engine.Claimed)
 	update(t, e, func(tx *engine.Tx) {
-		if err := tx.Prefetch([]engine.Event{ev, event("b")}); err != nil {
+		if err := driver.Prefetch(tx, []engine.Event{ev, event("b")}); err != nil {
 			t.Fatal(err)
 		}
 		c.set(noon.Add(time.Hour))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 )
 
 // far is how many weeks ago an event happened whose week is looked at for an event on arrival only
@@ -53,7 +54,7 @@ func TestAFirstClaimOfAnOldWeekCountsOnArrivalInTheSameTransaction(t *testing.T)
 		wantTx(t, tx, at("a", weeksLater(-far)), engine.Claimed)
 		wantTx(t, tx, arriving("a", time.Hour), engine.Duplicate)
 		wantTx(t, tx, at("b", weeksLater(-far-1)), engine.Claimed)
-		part, err := tx.SubTx()
+		part, err := driver.BeginSubTx(tx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,13 +104,13 @@ func TestATransactionConflictsIfAnOldWeekIsClaimedAfterItsEventOnArrival(t *test
 func TestAPartIsOutdatedByAFirstClaimOfAnOldWeekOnItsEventOnArrival(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{RetentionWeeks: 20})
 	update(t, e, func(tx *engine.Tx) {
-		part, err := tx.SubTx()
+		part, err := driver.BeginSubTx(tx)
 		if err != nil {
 			t.Fatal(err)
 		}
 		wantTx(t, part.Tx(), arriving("a", time.Hour), engine.Claimed)
 		wantTx(t, tx, at("a", weeksLater(-far)), engine.Claimed)
-		if err := part.Join(); !errors.Is(err, engine.ErrPartOutdated) {
+		if err := part.Join(); !errors.Is(err, driver.ErrPartOutdated) {
 			t.Errorf("joined beside a claim on its event: %v", err)
 		}
 	})

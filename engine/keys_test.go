@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
@@ -320,30 +321,30 @@ func TestKeySpacesAreSeparate(t *testing.T) {
 	update(t, e, func(tx *engine.Tx) {
 		for _, k := range []string{"k", "b\x00k", "\x00k"} {
 			mustPut(t, tx, k, "application")
-			if err := errors.Join(tx.In(a).Put([]byte(k), []byte("a")), tx.In(ab).Put([]byte(k), []byte("ab"))); err != nil {
+			if err := errors.Join(driver.TxIn(tx, a).Put([]byte(k), []byte("a")), driver.TxIn(tx, ab).Put([]byte(k), []byte("ab"))); err != nil {
 				t.Fatal(err)
 			}
 		}
 		mustPut(t, tx, "xa\x00k", "application")
-		if err := tx.In(a).Delete([]byte("\x00k")); err != nil {
+		if err := driver.TxIn(tx, a).Delete([]byte("\x00k")); err != nil {
 			t.Fatal(err)
 		}
-		wantKeys(t, collect(t, tx.In(a).Scan(engine.Range{})), "b\x00k=a", "k=a")
+		wantKeys(t, collect(t, driver.TxIn(tx, a).Scan(engine.Range{})), "b\x00k=a", "k=a")
 	})
 	wantKeys(t, collect(t, e.Scan(ctx, engine.Range{})), "\x00k=application", "b\x00k=application", "k=application", "xa\x00k=application")
-	wantKeys(t, collect(t, e.In(a).Scan(ctx, engine.Range{})), "b\x00k=a", "k=a")
-	wantKeys(t, collect(t, e.In(ab).Scan(ctx, engine.Range{After: []byte("b")})), "b\x00k=ab", "k=ab")
-	if v, found, err := e.In(a).Get(ctx, []byte("k")); string(v) != "a" || !found || err != nil {
+	wantKeys(t, collect(t, driver.In(e, a).Scan(ctx, engine.Range{})), "b\x00k=a", "k=a")
+	wantKeys(t, collect(t, driver.In(e, ab).Scan(ctx, engine.Range{After: []byte("b")})), "b\x00k=ab", "k=ab")
+	if v, found, err := driver.In(e, a).Get(ctx, []byte("k")); string(v) != "a" || !found || err != nil {
 		t.Error(string(v), found, err)
 	}
 	err := e.Update(ctx, func(outer *engine.Tx) error {
-		wantKeys(t, collect(t, outer.In(a).Scan(prefix("k"))), "k=a")
+		wantKeys(t, collect(t, driver.TxIn(outer, a).Scan(prefix("k"))), "k=a")
 		update(t, e, func(tx *engine.Tx) { mustPut(t, tx, "kk", "application") })
-		if err := outer.In(a).Put([]byte("other"), nil); err != nil {
+		if err := driver.TxIn(outer, a).Put([]byte("other"), nil); err != nil {
 			return err
 		}
 		update(t, e, func(tx *engine.Tx) {
-			if err := tx.In(a).Put([]byte("kk"), nil); err != nil {
+			if err := driver.TxIn(tx, a).Put([]byte("kk"), nil); err != nil {
 				t.Error(err)
 			}
 		})
@@ -401,7 +402,7 @@ func TestLimitOfARange(t *testing.T) {
 // Reclaim ends with its context, and with the engine.
 func TestReclaimOfAKeySpace(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
-	space := e.In(keyspace.New("a"))
+	space := driver.In(e, keyspace.New("a"))
 	if err := space.Reclaim(ctx, []byte("prefix")); err != nil || m.Calls(storetest.OpReclaimState) != 1 {
 		t.Error(err)
 	}
@@ -423,7 +424,7 @@ func TestReclaimOfAKeySpace(t *testing.T) {
 // Reclaim that waits for another one ends with its context, too.
 func TestReclaimThatWaitsEndsWithItsContext(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
-	space := e.In(keyspace.New("test"))
+	space := driver.In(e, keyspace.New("test"))
 	begun, leave := make(chan struct{}, 2), make(chan struct{})
 	end := sync.OnceFunc(func() { close(leave) })
 	t.Cleanup(end) // before Close

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
@@ -22,7 +23,7 @@ type laneTest struct {
 	*testing.T
 	e       *engine.Engine
 	m       *storetest.Mem
-	members []*engine.LaneMember
+	members []*driver.LaneMember
 }
 
 func inLane(t *testing.T, members int, fn func(t *laneTest)) {
@@ -31,7 +32,7 @@ func inLane(t *testing.T, members int, fn func(t *laneTest)) {
 		e, m := openMem(t, engine.Options{})
 		l := &laneTest{T: t, e: e, m: m}
 		for range members {
-			member := e.JoinLane(time.Second)
+			member := driver.JoinLane(e, time.Second)
 			l.lose(member)
 			l.members = append(l.members, member)
 		}
@@ -40,18 +41,18 @@ func inLane(t *testing.T, members int, fn func(t *laneTest)) {
 }
 
 // lose makes a transaction of the member fail with a conflict.
-func (t *laneTest) lose(member *engine.LaneMember) {
+func (t *laneTest) lose(member *driver.LaneMember) {
 	t.Helper()
-	err := t.e.Update(ctx, func(tx *engine.Tx) error {
+	err := driver.Update(ctx, t.e, func(tx *engine.Tx) error {
 		_, _, err := tx.Get([]byte("met"))
 		update(t, t.e, func(tx *engine.Tx) { mustPut(t, tx, "met", "by another") })
 		return errors.Join(err, tx.Put([]byte("lost"), nil))
-	}, engine.UpdateOptions{Lane: member})
+	}, driver.UpdateOptions{Lane: member})
 	if !errors.Is(err, engine.ErrConflict) {
 		t.Fatalf("the transaction ended with %v, want a conflict", err)
 	}
 	// from now on its turns are not longer than stated
-	if err := t.e.Update(ctx, commits, engine.UpdateOptions{Lane: member}); err != nil {
+	if err := driver.Update(ctx, t.e, commits, driver.UpdateOptions{Lane: member}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -66,15 +67,20 @@ type running struct {
 
 // start runs a transaction of the member that writes a key, and waits until it is in its closure or
 // in the queue.
-func (t *laneTest) start(c context.Context, member *engine.LaneMember, options ...engine.UpdateOptions) *running {
+func (t *laneTest) start(c context.Context, member *driver.LaneMember, options ...driver.UpdateOptions) *running {
+	opt := driver.UpdateOptions{Lane: member}
+	for _, o := range options {
+		opt = o
+		opt.Lane = member
+	}
 	r := &running{make(chan struct{}), make(chan func(tx *engine.Tx) error), make(chan error, 1), make(chan struct{})}
 	go func() {
 		defer close(r.ended)
 		defer func() { _ = recover() }()
-		r.done <- t.e.Update(c, func(tx *engine.Tx) error {
+		r.done <- driver.Update(c, t.e, func(tx *engine.Tx) error {
 			close(r.began)
 			return (<-r.leave)(tx)
-		}, append(options, engine.UpdateOptions{Lane: member})...)
+		}, opt)
 	}()
 	synctest.Wait()
 	return r
@@ -265,7 +271,7 @@ func TestTurnsAreInTheOrderOfArrival(t *testing.T) {
 func TestTransactionsOutsideTheLaneNeverWait(t *testing.T) {
 	inLane(t, 2, func(t *laneTest) {
 		a, b := t.start(ctx, t.members[0]), t.start(ctx, t.members[1])
-		stranger := t.e.JoinLane(time.Second)
+		stranger := driver.JoinLane(t.e, time.Second)
 		if c := t.start(ctx, stranger); !c.hasBegun() {
 			t.Error("a member that has met no other waits")
 		} else {
@@ -285,9 +291,9 @@ func TestUpdateInsideATurnDoesNotWait(t *testing.T) {
 	inLane(t, 2, func(t *laneTest) {
 		a, b := t.start(ctx, t.members[0]), t.start(ctx, t.members[1])
 		began := time.Now()
-		nested := func(member *engine.LaneMember) func(tx *engine.Tx) error {
+		nested := func(member *driver.LaneMember) func(tx *engine.Tx) error {
 			return func(*engine.Tx) error {
-				return t.e.Update(ctx, func(tx *engine.Tx) error { return tx.Put([]byte("nested"), nil) }, engine.UpdateOptions{Lane: member})
+				return driver.Update(ctx, t.e, func(tx *engine.Tx) error { return tx.Put([]byte("nested"), nil) }, driver.UpdateOptions{Lane: member})
 			}
 		}
 		a.leave <- func(tx *engine.Tx) error { return errors.Join(nested(nil)(tx), nested(t.members[0])(tx)) }
@@ -321,7 +327,7 @@ func keyOf(name string) func(tx *engine.Tx) error {
 func (t *laneTest) round(fn func(member int) func(tx *engine.Tx) error) (waited bool) {
 	t.Helper()
 	a := t.start(ctx, t.members[0])
-	b := t.start(ctx, t.members[1], engine.Retries(10))
+	b := t.start(ctx, t.members[1], driver.UpdateOptions{Retries: 10})
 	waited = !b.hasBegun()
 	a.leave <- fn(0)
 	if err := <-a.done; err != nil {
@@ -383,15 +389,15 @@ func TestMembersThatNoLongerMeetRunInParallelAgain(t *testing.T) {
 
 func TestTransactionThatIsLongerThanItsTurnCommitsInTheEnd(t *testing.T) {
 	inLane(t, 2, func(t *laneTest) {
-		move := func(member *engine.LaneMember, takes time.Duration, runs *int) error {
-			return t.e.Update(ctx, func(tx *engine.Tx) error {
+		move := func(member *driver.LaneMember, takes time.Duration, runs *int) error {
+			return driver.Update(ctx, t.e, func(tx *engine.Tx) error {
 				*runs++
 				if _, _, err := tx.Get([]byte("hot")); err != nil {
 					return err
 				}
 				time.Sleep(takes)
 				return tx.Put([]byte("hot"), nil)
-			}, engine.UpdateOptions{Retries: 1000, Lane: member})
+			}, driver.UpdateOptions{Retries: 1000, Lane: member})
 		}
 		short, stop := 0, make(chan struct{})
 		var wg sync.WaitGroup
@@ -419,13 +425,13 @@ func TestTransactionThatIsLongerThanItsTurnCommitsInTheEnd(t *testing.T) {
 // The bound of a turn is doubled after a conflict, whatever it is.
 func TestLongestTurnIsNotShorterAfterAConflict(t *testing.T) {
 	inLane(t, 1, func(t *laneTest) {
-		longest := t.e.JoinLane(math.MaxInt64)
+		longest := driver.JoinLane(t.e, math.MaxInt64)
 		t.lose(longest)
-		err := t.e.Update(ctx, func(tx *engine.Tx) error {
+		err := driver.Update(ctx, t.e, func(tx *engine.Tx) error {
 			_, _, err := tx.Get([]byte("met"))
 			update(t, t.e, func(tx *engine.Tx) { mustPut(t, tx, "met", "by another") })
 			return errors.Join(err, commits(tx))
-		}, engine.UpdateOptions{Lane: longest})
+		}, driver.UpdateOptions{Lane: longest})
 		wantErr(t, err, engine.ErrConflict)
 		a := t.start(ctx, longest)
 		b := t.start(ctx, t.members[0])
@@ -446,20 +452,20 @@ func moves(t *testing.T, lane bool) float64 {
 	runs := make([]int, members)
 	var wg sync.WaitGroup
 	for i := range members {
-		options := []engine.UpdateOptions{engine.Retries(1_000_000)}
+		options := driver.UpdateOptions{Retries: 1_000_000}
 		if lane {
-			member := e.JoinLane(time.Minute)
+			member := driver.JoinLane(e, time.Minute)
 			(&laneTest{T: t, e: e}).lose(member)
-			options = append(options, engine.UpdateOptions{Lane: member})
+			options.Lane = member
 		}
 		wg.Go(func() {
 			for n := range each {
-				err := e.Update(ctx, func(tx *engine.Tx) error {
+				err := driver.Update(ctx, e, func(tx *engine.Tx) error {
 					runs[i]++
 					err := errors.Join(keyOf(fmt.Sprint(n%3))(tx), keyOf("hot")(tx))
 					runtime.Gosched()
 					return err
-				}, options...)
+				}, options)
 				if err != nil {
 					t.Error(err)
 				}

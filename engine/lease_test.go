@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
@@ -498,9 +499,9 @@ func TestPartsFinishClaimsAndKeepData(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	l := mustLease(t, e, leasedEvent("a"))
 	update(t, e, func(tx *engine.Tx) {
-		part := func(fn func(tx *engine.Tx) error) *engine.SubTx {
+		part := func(fn func(tx *engine.Tx) error) driver.SubTx {
 			t.Helper()
-			p, err := tx.SubTx()
+			p, err := driver.BeginSubTx(tx)
 			if err == nil {
 				err = fn(p.Tx())
 			}
@@ -509,7 +510,7 @@ func TestPartsFinishClaimsAndKeepData(t *testing.T) {
 			}
 			return p
 		}
-		keep := func(id string) *engine.SubTx {
+		keep := func(id string) driver.SubTx {
 			return part(func(tx *engine.Tx) error {
 				wantTx(t, tx, event(id), engine.Claimed)
 				return tx.SetData(event(id), []byte("data"))
@@ -520,7 +521,7 @@ func TestPartsFinishClaimsAndKeepData(t *testing.T) {
 		if err := one.Join(); err != nil {
 			t.Fatal(err)
 		}
-		if err := two.Join(); !errors.Is(err, engine.ErrPartOutdated) {
+		if err := two.Join(); !errors.Is(err, driver.ErrPartOutdated) {
 			t.Errorf("the second part that finishes it: %v", err)
 		}
 		later := part(func(tx *engine.Tx) error {

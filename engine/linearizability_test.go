@@ -13,6 +13,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -193,7 +194,7 @@ type claimer struct {
 	e      *engine.Engine
 	rnd    *rand.Rand
 	client int
-	member *engine.LaneMember // nil for none
+	member *driver.LaneMember // nil for none
 	oldest weekbucket.Week    // the week of the old events
 	flight []func()           // batches that were started: each waits for one
 }
@@ -286,7 +287,7 @@ func (c *claimer) transaction() {
 	var claimed uint8
 	var touched []uint8
 	var handedOver int64
-	err := c.e.Update(ctx, func(tx *engine.Tx) error {
+	err := driver.Update(ctx, c.e, func(tx *engine.Tx) error {
 		for range 1 + c.rnd.IntN(3) {
 			i := c.rnd.IntN(testEvents)
 			bit := uint8(1) << i
@@ -297,7 +298,7 @@ func (c *claimer) transaction() {
 			if c.rnd.IntN(2) == 0 {
 				other := c.rnd.IntN(testEvents)
 				touched = append(touched, uint8(1)<<other)
-				if err := tx.Prefetch([]engine.Event{bitEvent(i), bitEvent(other)}); err != nil {
+				if err := driver.Prefetch(tx, []engine.Event{bitEvent(i), bitEvent(other)}); err != nil {
 					return err
 				}
 			}
@@ -325,7 +326,7 @@ func (c *claimer) transaction() {
 		}
 		handedOver = c.now()
 		return nil
-	}, engine.UpdateOptions{Lane: c.member})
+	}, driver.UpdateOptions{Lane: c.member})
 	ended := c.now()
 	for _, bit := range touched {
 		c.held(holding{c.client, bit, began, ended})
@@ -345,7 +346,7 @@ func claimsHistory(t *testing.T, store storage.Store, rnd *rand.Rand, clients, s
 	for client := range clients {
 		c := &claimer{recorder: r, t: t, e: e, rnd: rand.New(rand.NewPCG(rnd.Uint64(), 1)), client: client, oldest: e.Retention().OldestWeek()}
 		if client%2 == 0 {
-			c.member = e.JoinLane(time.Millisecond)
+			c.member = driver.JoinLane(e, time.Millisecond)
 		}
 		wg.Go(func() {
 			for range steps {
@@ -494,7 +495,7 @@ func readAccount(tx *engine.Tx, i int) (int, error) {
 
 // transfer runs one transaction, in the lane if there is a member. If split is set, it uses one
 // transaction for each of its two steps: this is the effect of a store without validation.
-func transfer(e *engine.Engine, in transferInput, split bool, member *engine.LaneMember) (out transferOutput, err error) {
+func transfer(e *engine.Engine, in transferInput, split bool, member *driver.LaneMember) (out transferOutput, err error) {
 	read := func(tx *engine.Tx) (err error) {
 		out = transferOutput{}
 		for i := range accounts {
@@ -527,13 +528,13 @@ func transfer(e *engine.Engine, in transferInput, split bool, member *engine.Lan
 		runtime.Gosched()
 		return out, errors.Join(err, e.Update(ctx, steps[1], engine.Retries(100)))
 	}
-	return out, e.Update(ctx, func(tx *engine.Tx) error {
+	return out, driver.Update(ctx, e, func(tx *engine.Tx) error {
 		if err := steps[0](tx); err != nil {
 			return err
 		}
 		runtime.Gosched()
 		return steps[1](tx)
-	}, engine.UpdateOptions{Retries: 1000, Lane: member})
+	}, driver.UpdateOptions{Retries: 1000, Lane: member})
 }
 
 func transfers(t *testing.T, rnd *rand.Rand, seed uint64, ways []transferWay, clients, steps int, split, lane bool) (result porcupine.CheckResult, sum int) {
@@ -544,9 +545,9 @@ func transfers(t *testing.T, rnd *rand.Rand, seed uint64, ways []transferWay, cl
 	var wg sync.WaitGroup
 	for client := range clients {
 		rnd := rand.New(rand.NewPCG(rnd.Uint64(), 2))
-		var member *engine.LaneMember
+		var member *driver.LaneMember
 		if lane && rnd.IntN(4) > 0 {
-			member = e.JoinLane(time.Duration(rnd.IntN(100)) * time.Microsecond)
+			member = driver.JoinLane(e, time.Duration(rnd.IntN(100))*time.Microsecond)
 		}
 		wg.Go(func() {
 			for range steps {

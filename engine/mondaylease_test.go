@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
@@ -180,8 +181,8 @@ func TestATransactionDoesNotFinishAClaimThatItTakesOver(t *testing.T) {
 			return errors.Join(err, tx.Finish(old, nil))
 		},
 		"parts": func(tx *engine.Tx, ev engine.Event, old *engine.Lease) error {
-			a, errA := tx.SubTx()
-			b, errB := tx.SubTx()
+			a, errA := driver.BeginSubTx(tx)
+			b, errB := driver.BeginSubTx(tx)
 			if err := errors.Join(errA, errB); err != nil {
 				return err
 			}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
@@ -480,7 +481,7 @@ func TestClaimThatIsReadWhileItsNamesAreAssignedAgain(t *testing.T) {
 		},
 		"Unclaim": func(e *engine.Engine, ev engine.Event, rec engine.ClaimRecord) error {
 			return e.Update(ctx, func(tx *engine.Tx) error {
-				if err := tx.Unclaim(ev, rec); !errors.Is(err, engine.ErrNotClaimed) {
+				if err := driver.Unclaim(tx, ev, rec); !errors.Is(err, engine.ErrNotClaimed) {
 					return fmt.Errorf("Unclaim returned %w", err)
 				}
 				return nil

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -26,6 +27,19 @@ type outbox struct {
 }
 
 type watcher struct{ produced func() }
+
+// watch registers fn, see driver.OnProduced.
+func (o *outbox) watch(fn func()) (stop func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	w := &watcher{fn}
+	o.watchers = append(o.watchers, w)
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.watchers = slices.DeleteFunc(slices.Clone(o.watchers), func(x *watcher) bool { return x == w })
+	}
+}
 
 func (o *outbox) load(s storage.Store) error {
 	value, found, err := s.State(outboxKey(entry.ProducedKey))

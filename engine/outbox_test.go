@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
@@ -258,7 +259,7 @@ func TestFullOutboxRefusesMessages(t *testing.T) {
 	}
 	one := outboxOf(t, m, entry.ReadyPrefix)[0]
 	update(t, e, func(tx *engine.Tx) {
-		space := tx.In(entry.Space)
+		space := driver.TxIn(tx, entry.Space)
 		if err := errors.Join(space.Delete(entry.ReadyKey(1)), space.Put(entry.GoneKey, entry.Gone{Entries: 1, Bytes: one.Bytes()}.Append(nil))); err != nil {
 			t.Fatal(err)
 		}
@@ -286,7 +287,7 @@ func TestEntriesOfAnEarlierBuildCountTowardsTheCap(t *testing.T) {
 	held := entry.Entry{Topic: "out", ID: "held", Value: make([]byte, 3000)}
 	parked := entry.Entry{Topic: "out", ID: "parked", Value: make([]byte, 5000)}
 	update(t, e, func(tx *engine.Tx) {
-		space := tx.In(entry.Space)
+		space := driver.TxIn(tx, entry.Space)
 		if err := errors.Join(
 			space.Put(entry.HeldKey(held.Group(), 1), held.Append(nil)), space.Put(entry.ParkedKey("parked", 1), parked.Append(nil)),
 			space.Put(entry.ProducedKey, []byte{5, 1}), space.Put(entry.GoneKey, []byte{1, 0, 1, 0, 0}), // without sizes
@@ -312,7 +313,7 @@ func TestEntriesOfAnEarlierBuildCountTowardsTheCap(t *testing.T) {
 func TestProducedIsReportedWhenDurable(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	reported := make(chan struct{}, 10)
-	stop := e.OnProduced(func() { reported <- struct{}{} })
+	stop := driver.OnProduced(e, func() { reported <- struct{}{} })
 	m.HoldSyncs()
 	done := make(chan error)
 	go func() {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/weekbucket"
@@ -17,7 +18,7 @@ import (
 
 func mustPrefetch(t testing.TB, tx *engine.Tx, events ...engine.Event) {
 	t.Helper()
-	if err := tx.Prefetch(events); err != nil {
+	if err := driver.Prefetch(tx, events); err != nil {
 		t.Fatalf("prefetching: %v", err)
 	}
 }
@@ -237,7 +238,7 @@ func TestPrefetchNeedsATransaction(t *testing.T) {
 	var kept *engine.Tx
 	update(t, e, func(tx *engine.Tx) { kept = tx })
 	for _, tx := range []*engine.Tx{nil, kept} {
-		if err := tx.Prefetch([]engine.Event{event("a")}); !errors.Is(err, engine.ErrNoTransaction) {
+		if err := driver.Prefetch(tx, []engine.Event{event("a")}); !errors.Is(err, engine.ErrNoTransaction) {
 			t.Error(err)
 		}
 	}

@@ -4,32 +4,12 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/hapax-dev/hapax/engine/internal/bridge"
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
-// A SubTx is a piece of a transaction that runs in parallel with others, in a goroutine of its own,
-// and is joined to the transaction or discarded as a whole: for example the handling of one record
-// of a batch.
-//
-// A part has a Tx of its own, which reads the transaction as it was when the part began, and its
-// own writes. Other parts of the same transaction do not see its writes until it is joined. Two
-// parts may claim the same event or write the same key concurrently: the one that is joined first
-// succeeds. A part that has read or claimed something that the transaction has changed since the
-// part began is outdated: Join and Discard return ErrPartOutdated, and it is run again in a new
-// part. So the transaction is the same as if the joined parts had run one after the other, in the
-// order in which they were joined. Verdicts and values in a part count only when Join or Discard
-// has returned nil; so does a failure.
-//
-// An Add is not a read: parts that add to one key are joined in parallel, and an AddError may be
-// returned by Join instead of Add.
-//
-// If two parts of one batch change the same key, one of them runs twice: run records of one key one
-// after the other, as the order of a partition requires anyway. If a part is next in order and
-// begins after the previous one was joined, it is never outdated.
-//
-// Until it is joined, each part may be as large as a whole transaction (limits.TxBytes,
-// limits.TxClaims); the caller bounds the number of concurrent parts.
-type SubTx struct {
+// A subTx is a part of a transaction, see driver.SubTx.
+type subTx struct {
 	tx *Tx // the part's own
 	of *Tx
 
@@ -38,11 +18,8 @@ type SubTx struct {
 
 var errPartOfPart = errors.New("hapax: a part has no parts: begin them from the transaction of Update")
 
-// SubTx begins a part of the transaction. When the closure returns, parts that were neither joined
-// nor discarded are discarded. The transaction itself may be used while its parts run; its calls
-// are ordered like a part that is joined at that moment. A rollback to a savepoint undoes the parts
-// that were joined after it, and makes those that began after it outdated.
-func (tx *Tx) SubTx() (*SubTx, error) {
+// beginPart begins a part of the transaction, and returns its own.
+func (tx *Tx) beginPart() (*Tx, error) {
 	if tx != nil && tx.state.base != nil {
 		return nil, errPartOfPart
 	}
@@ -50,7 +27,8 @@ func (tx *Tx) SubTx() (*SubTx, error) {
 		return nil, err
 	}
 	defer tx.status.mu.Unlock()
-	p := &SubTx{tx: tx.e.newTx(), of: tx}
+	p := &subTx{tx: tx.e.newTx(), of: tx}
+	p.tx.part = p
 	p.base = base{status: &p.tx.status, points: &tx.points, req: tx.req, at: tx.savepoint(), seen: make(map[string]struct{})}
 	p.tx.state.base, p.tx.judge.txFinder.base = &p.base, &p.base
 	p.tx.status.whole = &tx.status
@@ -59,30 +37,17 @@ func (tx *Tx) SubTx() (*SubTx, error) {
 	own.claimant = tx.req.claimant.Part()
 	own.reads.Within(&tx.req.reads)
 	if tx.parts == nil {
-		tx.parts = make(map[*SubTx]struct{})
+		tx.parts = make(map[*subTx]struct{})
 	}
 	tx.parts[p] = struct{}{}
-	return p, nil
+	return p.tx, nil
 }
 
-// Tx returns the transaction that the part runs in. Its methods are those of every Tx, savepoints
-// included, and affect only the part: DeadLetter and RollbackTo do not affect what the transaction
-// did before the part began.
-func (p *SubTx) Tx() *Tx { return p.tx }
-
-// Join adds the part's work to the transaction, and ends the part. If it returns an error, nothing
-// was added: ErrPartOutdated if the work must run again in a new part, ErrLimit if the transaction
-// would get too large, an AddError if a sum overflows with the transaction's writes, ErrConflict if
-// the whole transaction conflicts, ErrNoTransaction if the part or the transaction has ended
-// before.
-func (p *SubTx) Join() error { return p.end(true) }
-
-// Discard rolls the part back and ends it. It returns ErrPartOutdated if the transaction has
-// changed what the part has read or claimed since it began: a failure of such a part has no
-// meaning, and it must run again. The other errors are those of Join.
-func (p *SubTx) Discard() error { return p.end(false) }
-
-func (p *SubTx) end(join bool) error {
+// end joins the part to its transaction, or discards it. p is nil for a transaction that is no part.
+func (p *subTx) end(join bool) error {
+	if p == nil {
+		return ErrNoTransaction
+	}
 	tx, of := p.tx, p.of
 	tx.status.mu.Lock()
 	defer tx.status.mu.Unlock()
@@ -123,10 +88,10 @@ func (p *SubTx) end(join bool) error {
 
 // check reports why the part cannot be joined, or discarded. The locks of both transactions are
 // held.
-func (p *SubTx) check(join bool) error {
+func (p *subTx) check(join bool) error {
 	own, whole, status := p.tx.req, p.of.req, &p.tx.status
 	if status.lost == nil && p.base.isOutdated(own, p.tx.e.finder.filters) {
-		status.lost = ErrPartOutdated
+		status.lost = bridge.ErrPartOutdated
 	}
 	if status.lost != nil {
 		return status.lost
@@ -143,7 +108,7 @@ func (p *SubTx) check(join bool) error {
 
 // latest returns the last write to each key, with sums added to the transaction's writes. The locks
 // of both transactions are held.
-func (p *SubTx) latest() (writes []txWrite, err error) {
+func (p *subTx) latest() (writes []txWrite, err error) {
 	own, whole := &p.tx.req.writes, &p.of.req.writes
 	for i, w := range own.list {
 		if !own.isLatest(i) {
@@ -161,7 +126,7 @@ func (p *SubTx) latest() (writes []txWrite, err error) {
 
 // abandon ends the part of a transaction that has ended, or cannot commit. The lock of its own
 // transaction is held.
-func (p *SubTx) abandon() {
+func (p *subTx) abandon() {
 	of := p.of
 	of.status.mu.Lock()
 	if of.req != nil { // its observer has not been told of the end
@@ -172,7 +137,7 @@ func (p *SubTx) abandon() {
 }
 
 // finish ends the part and releases its reservations. The lock of its own transaction is held.
-func (p *SubTx) finish() {
+func (p *subTx) finish() {
 	tx := p.tx
 	tx.status.live, tx.status.lost = false, nil
 	tx.judge.txFinder.undo(progress{})

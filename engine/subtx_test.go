@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
@@ -72,7 +73,7 @@ func partEvent(op partOp) engine.Event {
 func (r *partRun) do(tx *engine.Tx, op partOp) error {
 	key, sum := fmt.Appendf(nil, "key %d", op.key), fmt.Appendf(nil, "sum %d", op.key%2)
 	note := func(err error, what ...any) error {
-		if err == nil || !errors.Is(err, engine.ErrPartOutdated) && !errors.Is(err, engine.ErrConflict) {
+		if err == nil || !errors.Is(err, driver.ErrPartOutdated) && !errors.Is(err, engine.ErrConflict) {
 			r.log = append(r.log, fmt.Sprintln(op.kind, what, err))
 			return nil
 		}
@@ -172,7 +173,7 @@ func oneAfterTheOther(tx *engine.Tx, records []partRecord) ([]*partRun, error) {
 
 // A turnOf is a record that runs in a part.
 type turnOf struct {
-	part *engine.SubTx
+	part driver.SubTx
 	rec  partRecord
 	run  *partRun
 	step int
@@ -188,10 +189,10 @@ func (w *turnOf) finish(tx *engine.Tx) error {
 		return w.part.Join()
 	}
 	err := end()
-	if !errors.Is(err, engine.ErrPartOutdated) {
+	if !errors.Is(err, driver.ErrPartOutdated) {
 		return errors.Join(err, w.err)
 	}
-	if w.part, err = tx.SubTx(); err != nil {
+	if w.part, err = driver.BeginSubTx(tx); err != nil {
 		return err
 	}
 	w.run = &partRun{}
@@ -207,7 +208,7 @@ func interleaved(rnd *rand.Rand, width int, again *int) func(tx *engine.Tx, reco
 		var open []*turnOf
 		for len(runs) < len(records) {
 			if next := len(runs) + len(open); len(open) < width && next < len(records) && rnd.IntN(3) > 0 {
-				part, err := tx.SubTx()
+				part, err := driver.BeginSubTx(tx)
 				if err != nil {
 					return nil, err
 				}
@@ -226,7 +227,7 @@ func interleaved(rnd *rand.Rand, width int, again *int) func(tx *engine.Tx, reco
 				if w.err != nil {
 					*again++
 				}
-				if errors.Is(w.err, engine.ErrPartOutdated) {
+				if errors.Is(w.err, driver.ErrPartOutdated) {
 					w.err = nil
 				}
 				if err := w.finish(tx); err != nil {
@@ -249,14 +250,14 @@ func sideBySide(width int) func(tx *engine.Tx, records []partRecord) ([]*partRun
 			turns := make([]*turnOf, len(now))
 			var wg sync.WaitGroup
 			for i, rec := range now {
-				part, err := tx.SubTx()
+				part, err := driver.BeginSubTx(tx)
 				if err != nil {
 					return nil, err
 				}
 				w := &turnOf{part: part, rec: rec, run: &partRun{}}
 				turns[i] = w
 				wg.Go(func() {
-					if err := w.run.all(w.part.Tx(), w.rec); !errors.Is(err, engine.ErrPartOutdated) {
+					if err := w.run.all(w.part.Tx(), w.rec); !errors.Is(err, driver.ErrPartOutdated) {
 						w.err = err
 					}
 				})
@@ -374,9 +375,9 @@ func TestPartsInGoroutinesHaveTheResultOfRecordsOneAfterTheOther(t *testing.T) {
 	})
 }
 
-func begin(t testing.TB, tx *engine.Tx) *engine.SubTx {
+func begin(t testing.TB, tx *engine.Tx) driver.SubTx {
 	t.Helper()
-	p, err := tx.SubTx()
+	p, err := driver.BeginSubTx(tx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,7 +396,7 @@ func TestPartsShareAClaimUntilOneIsJoined(t *testing.T) {
 	ev := event("a")
 	update(t, e, func(tx *engine.Tx) {
 		first, second, third := begin(t, tx), begin(t, tx), begin(t, tx)
-		for _, p := range []*engine.SubTx{first, second, third} {
+		for _, p := range []driver.SubTx{first, second, third} {
 			wantTx(t, p.Tx(), ev, engine.Claimed)
 			wantTx(t, p.Tx(), ev, engine.Duplicate)
 		}
@@ -403,7 +404,7 @@ func TestPartsShareAClaimUntilOneIsJoined(t *testing.T) {
 		wantErr(t, first.Discard(), nil)
 		wantVerdict(t, claim(t, e, ev), engine.InFlight)
 		wantErr(t, second.Join(), nil)
-		wantErr(t, third.Join(), engine.ErrPartOutdated)
+		wantErr(t, third.Join(), driver.ErrPartOutdated)
 		again := begin(t, tx)
 		wantTx(t, again.Tx(), ev, engine.Duplicate)
 		wantErr(t, again.Join(), nil)
@@ -431,7 +432,7 @@ func TestTransactionClaimsWhileItsPartsRun(t *testing.T) {
 		part := begin(t, tx)
 		wantTx(t, part.Tx(), ev, engine.Claimed)
 		wantTx(t, tx, ev, engine.Claimed)
-		wantErr(t, part.Join(), engine.ErrPartOutdated)
+		wantErr(t, part.Join(), driver.ErrPartOutdated)
 		wantVerdict(t, claim(t, e, ev), engine.InFlight)
 	})
 	wantVerdict(t, claim(t, e, ev), engine.Duplicate)
@@ -456,16 +457,16 @@ func TestPartIsOutdatedByAChangeOfAClaimItWasToldOf(t *testing.T) {
 				wantTx(t, other.Tx(), event("b"), engine.Claimed)
 				sp, err := tx.Savepoint()
 				wantErr(t, errors.Join(err, change(tx, res.Lease)), nil)
-				wantErr(t, told.Join(), engine.ErrPartOutdated)
+				wantErr(t, told.Join(), driver.ErrPartOutdated)
 				wantErr(t, other.Join(), nil)
 				// What a rollback undoes was never there.
 				_, err = late.Tx().TryClaim(event("a"))
-				wantErr(t, err, engine.ErrPartOutdated)
+				wantErr(t, err, driver.ErrPartOutdated)
 				wantErr(t, tx.RollbackTo(sp), nil)
-				wantErr(t, late.Join(), engine.ErrPartOutdated)
+				wantErr(t, late.Join(), driver.ErrPartOutdated)
 				after := begin(t, tx)
 				wantTx(t, after.Tx(), event("a"), engine.Duplicate)
-				wantErr(t, errors.Join(change(tx, res.Lease), after.Discard()), engine.ErrPartOutdated)
+				wantErr(t, errors.Join(change(tx, res.Lease), after.Discard()), driver.ErrPartOutdated)
 			})
 		})
 	}
@@ -479,7 +480,7 @@ func TestFailureOfAnOutdatedPartDoesNotCount(t *testing.T) {
 		early := begin(t, tx)
 		mustPut(t, early.Tx(), "k", "1")
 		wantErr(t, early.Join(), nil)
-		wantErr(t, late.Discard(), engine.ErrPartOutdated)
+		wantErr(t, late.Discard(), driver.ErrPartOutdated)
 	})
 }
 
@@ -499,9 +500,9 @@ func TestRollbackUndoesJoinedPartsAndOutdatesThoseBegunAfter(t *testing.T) {
 		wantTx(t, reads.Tx(), event("joined"), engine.Duplicate)
 		wantErr(t, tx.RollbackTo(s), nil)
 		_, _, err = reads.Tx().Get([]byte("k"))
-		wantErr(t, err, engine.ErrPartOutdated)
-		wantErr(t, after.Join(), engine.ErrPartOutdated)
-		wantErr(t, reads.Join(), engine.ErrPartOutdated)
+		wantErr(t, err, driver.ErrPartOutdated)
+		wantErr(t, after.Join(), driver.ErrPartOutdated)
+		wantErr(t, reads.Join(), driver.ErrPartOutdated)
 		wantErr(t, before.Join(), nil)
 		wantGet(t, tx, "k", "absent")
 		wantVerdict(t, claim(t, e, event("joined")), engine.Claimed)
@@ -512,8 +513,8 @@ func TestRollbackUndoesJoinedPartsAndOutdatesThoseBegunAfter(t *testing.T) {
 
 func TestPartThatHasEndedTouchesNothing(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
-	var left *engine.SubTx
-	check := func(p *engine.SubTx) {
+	var left driver.SubTx
+	check := func(p driver.SubTx) {
 		t.Helper()
 		_, err := p.Tx().TryClaim(event("late"))
 		wantErr(t, err, engine.ErrNoTransaction)
@@ -523,7 +524,7 @@ func TestPartThatHasEndedTouchesNothing(t *testing.T) {
 	}
 	update(t, e, func(tx *engine.Tx) {
 		joined, discarded := begin(t, tx), begin(t, tx)
-		if _, err := joined.Tx().SubTx(); err == nil {
+		if _, err := driver.BeginSubTx(joined.Tx()); err == nil {
 			t.Error("a part has a part")
 		}
 		wantErr(t, errors.Join(joined.Join(), discarded.Discard()), nil)
@@ -586,7 +587,7 @@ func TestPartThatDoesNotFitIsNotJoined(t *testing.T) {
 }
 
 func TestReadsOfAPartAreValidatedWithTheTransaction(t *testing.T) {
-	for name, end := range map[string]func(p *engine.SubTx) error{"joined": (*engine.SubTx).Join, "discarded": (*engine.SubTx).Discard} {
+	for name, end := range map[string]func(p driver.SubTx) error{"joined": (driver.SubTx).Join, "discarded": (driver.SubTx).Discard} {
 		t.Run(name, func(t *testing.T) {
 			e, _ := openMem(t, engine.Options{})
 			err := e.Update(ctx, func(tx *engine.Tx) error {
@@ -663,9 +664,9 @@ func TestPartNeverSeesAMixtureOfStates(t *testing.T) {
 				mustPut(t, early.Tx(), "k", "")
 				wantTx(t, early.Tx(), event("a"), engine.Claimed)
 				wantErr(t, early.Join(), nil)
-				wantErr(t, look(late.Tx()), engine.ErrPartOutdated)
-				wantErr(t, late.Tx().Put([]byte("other"), nil), engine.ErrPartOutdated)
-				wantErr(t, late.Join(), engine.ErrPartOutdated)
+				wantErr(t, look(late.Tx()), driver.ErrPartOutdated)
+				wantErr(t, late.Tx().Put([]byte("other"), nil), driver.ErrPartOutdated)
+				wantErr(t, late.Join(), driver.ErrPartOutdated)
 			})
 			wantKept(t, e, map[string]string{"other": "absent"})
 		})
@@ -707,9 +708,9 @@ func TestVerdictsOfDiscardedPartsCountAsUndone(t *testing.T) {
 // Verdicts of parts that are open when the transaction ends, or that end after it was lost, are
 // attempts like all others.
 func TestVerdictsOfAbandonedPartsCountAsUndone(t *testing.T) {
-	for name, fn := range map[string]func(e *engine.Engine, tx *engine.Tx, p *engine.SubTx) error{
-		"open": func(*engine.Engine, *engine.Tx, *engine.SubTx) error { return errBoom },
-		"lost": func(e *engine.Engine, tx *engine.Tx, p *engine.SubTx) error {
+	for name, fn := range map[string]func(e *engine.Engine, tx *engine.Tx, p driver.SubTx) error{
+		"open": func(*engine.Engine, *engine.Tx, driver.SubTx) error { return errBoom },
+		"lost": func(e *engine.Engine, tx *engine.Tx, p driver.SubTx) error {
 			err := e.Update(ctx, func(tx *engine.Tx) error { return tx.Put([]byte("k"), nil) })
 			_, _, lost := tx.Get([]byte("k"))
 			return errors.Join(err, lost, p.Join())

@@ -3,6 +3,7 @@ package engine
 import (
 	"github.com/hapax-dev/hapax/engine/internal/lane"
 	"github.com/hapax-dev/hapax/engine/internal/occ"
+	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
 // A Tx is a transaction. It is valid inside the closure given to Update, and safe for use by
@@ -24,23 +25,17 @@ type Tx struct {
 	points savepoints
 
 	behind owned               // what the owner that calls the application has done before
-	parts  map[*SubTx]struct{} // those that are open
+	parts  map[*subTx]struct{} // those that are open
+	part   *subTx              // of which it is the transaction; nil if it is no part
 }
 
-// An OwnerTx is a transaction as a package of this module uses it, see Ownership. The methods of Tx with
-// the same names are the application's.
-type OwnerTx struct {
+// An ownerTx is a transaction as an owner uses it, see driver.OwnerTx.
+type ownerTx struct {
 	tx *Tx
-	by Space // zero for the application
+	by keyspace.Space // zero for the application
 }
 
-// As returns the transaction as the owner of a space uses it. Applications have no space.
-func (tx *Tx) As(space Space) OwnerTx {
-	mustOwn(space)
-	return OwnerTx{tx, space}
-}
-
-func asApplication(tx *Tx) OwnerTx { return OwnerTx{tx: tx} }
+func asApplication(tx *Tx) ownerTx { return ownerTx{tx: tx} }
 
 func (tx *Tx) lock() error {
 	if tx == nil {
@@ -86,7 +81,7 @@ func (tx *Tx) RollbackTo(s Savepoint) error { return asApplication(tx).RollbackT
 
 // Savepoint is Tx.Savepoint for a package that calls the application next: the application cannot go
 // back to a point before it.
-func (o OwnerTx) Savepoint() (Savepoint, error) {
+func (o ownerTx) Savepoint() (Savepoint, error) {
 	tx := o.tx
 	if err := tx.lock(); err != nil {
 		return Savepoint{}, err
@@ -98,7 +93,7 @@ func (o OwnerTx) Savepoint() (Savepoint, error) {
 }
 
 // RollbackTo is Tx.RollbackTo.
-func (o OwnerTx) RollbackTo(s Savepoint) error {
+func (o ownerTx) RollbackTo(s Savepoint) error {
 	tx := o.tx
 	if err := tx.lockStore(); err != nil {
 		return err

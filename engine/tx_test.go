@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
@@ -236,7 +237,7 @@ func TestReadsAndVerdictsOfATransactionBelongToOneSnapshot(t *testing.T) {
 				wantGet(t, outer, "state", "absent")
 				update(t, e, func(inner *engine.Tx) {
 					if c.withdrawn {
-						wantErr(t, inner.Unclaim(c.committed, rec), nil)
+						wantErr(t, driver.Unclaim(inner, c.committed, rec), nil)
 					} else {
 						wantTx(t, inner, c.committed, engine.Claimed)
 					}

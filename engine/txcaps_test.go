@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
@@ -66,7 +67,7 @@ func TestScansOfATransactionAreCappedInBytes(t *testing.T) {
 		}
 	})
 	update(t, e, func(tx *engine.Tx) { // those of a part count in its transaction
-		part, err := tx.SubTx()
+		part, err := driver.BeginSubTx(tx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +192,7 @@ func TestScansOfPartsAreCappedInBytes(t *testing.T) {
 	scans := 0
 	update(t, e, func(tx *engine.Tx) {
 		for {
-			p, err := tx.SubTx()
+			p, err := driver.BeginSubTx(tx)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -23,10 +23,10 @@ func (tx *Tx) TryReopen(ev Event, generation uint64) (Result, error) {
 }
 
 // TryClaim is Tx.TryClaim. The claim is the owner's until the transaction ends.
-func (o OwnerTx) TryClaim(ev Event) (Result, error) { return o.tryClaim(&ev, nil) }
+func (o ownerTx) TryClaim(ev Event) (Result, error) { return o.tryClaim(&ev, nil) }
 
 // TryReopen is Tx.TryReopen. The claim is the owner's until the transaction ends.
-func (o OwnerTx) TryReopen(ev Event, generation uint64) (Result, error) {
+func (o ownerTx) TryReopen(ev Event, generation uint64) (Result, error) {
 	return o.tryClaim(&ev, &generation)
 }
 
@@ -37,7 +37,7 @@ func (o OwnerTx) TryReopen(ev Event, generation uint64) (Result, error) {
 func (tx *Tx) DeadLetter(ev Event) (ClaimRecord, error) { return asApplication(tx).DeadLetter(ev) }
 
 // DeadLetter is Tx.DeadLetter.
-func (o OwnerTx) DeadLetter(ev Event) (ClaimRecord, error) {
+func (o ownerTx) DeadLetter(ev Event) (ClaimRecord, error) {
 	tx := o.tx
 	if err := tx.lockStore(); err != nil {
 		return ClaimRecord{}, err
@@ -59,7 +59,7 @@ func (o OwnerTx) DeadLetter(ev Event) (ClaimRecord, error) {
 
 // tryClaim judges an event; a claim that is dead-lettered with the given generation, if that is not
 // nil, is open.
-func (o OwnerTx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
+func (o ownerTx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
 	tx := o.tx
 	if err := tx.lock(); err != nil {
 		return Result{Verdict: Failed, Err: err}, err
@@ -70,13 +70,8 @@ func (o OwnerTx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
 	return tx.judge.tryClaim(ev, reopen)
 }
 
-// Prefetch announces the events of the next calls of TryClaim, in this order, so that part of the
-// work is done for all of them at once: keys and hashes are computed, and the filters are read for
-// some at a time when the first of these is claimed. It reserves nothing, changes no verdict, and
-// keeps no reference to events; TryClaim may be called for other events in between. The first
-// sighting of these events is now. Events with a window, a lease or a fingerprint are not prepared.
-// A few dozen events at once are enough, but see UpdateOptions.Expected.
-func (tx *Tx) Prefetch(events []Event) error {
+// prefetch is driver.Prefetch.
+func (tx *Tx) prefetch(events []Event) error {
 	if err := tx.lockStore(); err != nil {
 		return err
 	}
@@ -85,12 +80,8 @@ func (tx *Tx) Prefetch(events []Event) error {
 	return nil
 }
 
-// ProbablyClaimed has an element for each event of the last call of Prefetch: true if the filters
-// contain a claim of it, which is wrong for about one new event in a thousand. False is no verdict:
-// the event may be claimed meanwhile, and it is all that is reported for events that Prefetch does
-// not prepare and while the filters are rebuilt. Use it to omit work for events that are probably
-// duplicates.
-func (tx *Tx) ProbablyClaimed() ([]bool, error) {
+// probablyClaimed is driver.ProbablyClaimed.
+func (tx *Tx) probablyClaimed() ([]bool, error) {
 	if err := tx.lockStore(); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/hapax-dev/hapax/engine/limits"
+	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
 // A txJudge gives verdicts on events in a transaction. The transaction's lock is held during all of
@@ -12,7 +13,7 @@ type txJudge struct {
 	finder   *finder
 	core     *core
 	txFinder txFinder
-	by       Space           // who claims; zero for the application
+	by       keyspace.Space  // who claims; zero for the application
 	lazy     bool            // see UpdateOptions.AllowUnsyncedDuplicates
 	ctx      context.Context // of Update: it ends the waits for others
 
@@ -140,7 +141,7 @@ func (j *txJudge) judgeCandidate(c *candidate, ev *Event, reopen *uint64, res *R
 		j.keep(c, ev, &s, &res.Record)
 		res.Lease = newLease(ev, &res.Record, c.seen)
 		return true, nil
-	case s.mine && j.by == (Space{}) && j.txFinder.isOwned(&s.at):
+	case s.mine && j.by == (keyspace.Space{}) && j.txFinder.isOwned(&s.at):
 		return false, r.belongs()
 	case s.mine:
 		if *res = c.answer(&s.rec); res.Verdict == Pending {
@@ -205,7 +206,7 @@ func (j *txJudge) keep(c *candidate, ev *Event, s *lookup, record *ClaimRecord) 
 
 // own makes a candidate the owner's, if an owner claims.
 func (j *txJudge) own(c *candidate) {
-	if c.owned = j.by != (Space{}); c.owned {
+	if c.owned = j.by != (keyspace.Space{}); c.owned {
 		j.txFinder.req.claimedBy = j.by
 	}
 }

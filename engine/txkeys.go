@@ -5,22 +5,19 @@ import (
 	"iter"
 
 	"github.com/hapax-dev/hapax/engine/limits"
+	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
-// TxSpaceKeys are the keys of one key space as a transaction sees them. The methods of Tx with the
-// same names are its methods on the application's keys.
-type TxSpaceKeys struct {
+// txSpaceKeys are the keys of one key space as a transaction sees them, see driver.TxKeys.
+type txSpaceKeys struct {
 	state  *txState
 	prefix []byte
-	space  Space // that writes; zero for the application
+	space  keyspace.Space // that writes; zero for the application
 }
 
-// In returns the keys of a space that a package of this module owns. Applications have no space.
-func (tx *Tx) In(space Space) TxSpaceKeys {
-	return TxSpaceKeys{tx.keys(), spacePrefix(space), space}
+func applicationKeys(tx *Tx) txSpaceKeys {
+	return txSpaceKeys{tx.keys(), applicationSpace, keyspace.Space{}}
 }
-
-func applicationKeys(tx *Tx) TxSpaceKeys { return TxSpaceKeys{tx.keys(), applicationSpace, Space{}} }
 
 // Get returns the value of an application key, as the transaction sees it: its own writes,
 // otherwise the store as it was when the transaction began. found distinguishes an absent key from
@@ -55,7 +52,7 @@ func (tx *Tx) Delete(key []byte) error { return applicationKeys(tx).Delete(key) 
 func (tx *Tx) Scan(r Range) iter.Seq2[KeyValue, error] { return applicationKeys(tx).Scan(r) }
 
 // Get is Tx.Get in the space.
-func (k TxSpaceKeys) Get(key []byte) (value []byte, found bool, err error) {
+func (k txSpaceKeys) Get(key []byte) (value []byte, found bool, err error) {
 	if err := checkHostKey(key); err != nil {
 		return nil, false, err
 	}
@@ -63,7 +60,7 @@ func (k TxSpaceKeys) Get(key []byte) (value []byte, found bool, err error) {
 }
 
 // Put is Tx.Put in the space.
-func (k TxSpaceKeys) Put(key, value []byte) error {
+func (k txSpaceKeys) Put(key, value []byte) error {
 	if err := k.checkWrite(key); err != nil {
 		return err
 	}
@@ -74,7 +71,7 @@ func (k TxSpaceKeys) Put(key, value []byte) error {
 }
 
 // Delete is Tx.Delete in the space.
-func (k TxSpaceKeys) Delete(key []byte) error {
+func (k txSpaceKeys) Delete(key []byte) error {
 	if err := k.checkWrite(key); err != nil {
 		return err
 	}
@@ -82,7 +79,7 @@ func (k TxSpaceKeys) Delete(key []byte) error {
 }
 
 // Scan is Tx.Scan in the space.
-func (k TxSpaceKeys) Scan(r Range) iter.Seq2[KeyValue, error] {
+func (k txSpaceKeys) Scan(r Range) iter.Seq2[KeyValue, error] {
 	return func(yield func(KeyValue, error) bool) {
 		if err := r.check(); err != nil {
 			yield(KeyValue{}, err)
@@ -93,7 +90,7 @@ func (k TxSpaceKeys) Scan(r Range) iter.Seq2[KeyValue, error] {
 }
 
 // checkWrite rejects a key that cannot be written, or not by this space.
-func (k TxSpaceKeys) checkWrite(key []byte) error {
+func (k txSpaceKeys) checkWrite(key []byte) error {
 	if err := checkHostKey(key); err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func (tx *Tx) SetHold(name string, at time.Time) error { return asApplication(tx
 func (tx *Tx) ReleaseHold(name string) error { return asApplication(tx).ReleaseHold(name) }
 
 // SetOffset is Tx.SetOffset.
-func (o OwnerTx) SetOffset(p OffsetKey, next Offset) error {
+func (o ownerTx) SetOffset(p OffsetKey, next Offset) error {
 	if next.Next < 0 {
 		return &ArgumentError{"offset", fmt.Sprintf("is %d", next.Next)}
 	}
@@ -42,9 +42,9 @@ func (o OwnerTx) SetOffset(p OffsetKey, next Offset) error {
 }
 
 // DeleteOffset is Tx.DeleteOffset.
-func (o OwnerTx) DeleteOffset(p OffsetKey) error { return o.writeOffset(p, nil) }
+func (o ownerTx) DeleteOffset(p OffsetKey) error { return o.writeOffset(p, nil) }
 
-func (o OwnerTx) writeOffset(p OffsetKey, value []byte) error {
+func (o ownerTx) writeOffset(p OffsetKey, value []byte) error {
 	if err := p.check(); err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (o OwnerTx) writeOffset(p OffsetKey, value []byte) error {
 }
 
 // SetHold is Tx.SetHold.
-func (o OwnerTx) SetHold(name string, at time.Time) error {
+func (o ownerTx) SetHold(name string, at time.Time) error {
 	if err := checkHold(name, at); err != nil {
 		return err
 	}
@@ -65,14 +65,14 @@ func (o OwnerTx) SetHold(name string, at time.Time) error {
 }
 
 // ReleaseHold is Tx.ReleaseHold.
-func (o OwnerTx) ReleaseHold(name string) error {
+func (o ownerTx) ReleaseHold(name string) error {
 	if err := checkHold(name, time.Unix(0, 0)); err != nil {
 		return err
 	}
 	return o.writeHold(name, nil)
 }
 
-func (o OwnerTx) writeHold(name string, value []byte) error {
+func (o ownerTx) writeHold(name string, value []byte) error {
 	if o.tx != nil {
 		if err := o.tx.e.core.ownerships.checkOwnHold(o.by, name); err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/internal/lane"
 	"github.com/hapax-dev/hapax/engine/internal/occ"
 	"github.com/hapax-dev/hapax/engine/limits"
+	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
 // A txRequest has the claims, writes and reads of a transaction. It commits whole or not at all.
@@ -14,7 +15,7 @@ type txRequest struct {
 	ticket    ticket
 	claimant  occ.Claimant
 	claims    txClaims
-	claimedBy Space // the owner of the claims that are owned
+	claimedBy keyspace.Space // the owner of the claims that are owned
 	writes    txWrites
 	reads     occ.Reads
 

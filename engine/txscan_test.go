@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
@@ -219,7 +220,7 @@ func TestScanOfManyOwnWrites(t *testing.T) {
 				return err
 			}
 		}
-		part, err := tx.SubTx()
+		part, err := driver.BeginSubTx(tx)
 		if err != nil {
 			return err
 		}

@@ -6,19 +6,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// Unclaim withdraws a claim in the store, for an event whose handling has not begun: when the
-// transaction has committed, the event can be claimed again. rec is the claim's record, as TryClaim
-// or TryReopen returned it with the verdict Claimed. A claim with an earlier generation, such as a
-// reopened dead letter, becomes Released; any other one is removed. A rollback to an earlier
-// savepoint undoes it.
-//
-// ErrNotClaimed means that there is nothing to withdraw: the store has no claim on the event with
-// exactly this record. It was forgotten, its week was dropped, another delivery has made it, or the
-// claim is one of this transaction, which RollbackTo withdraws. If the claim changes before the
-// transaction commits, the transaction fails with ErrConflict.
-//
-// An event that kafkaadapter has claimed for the handler that calls Unclaim is an ArgumentError.
-func (tx *Tx) Unclaim(ev Event, rec ClaimRecord) error {
+// unclaim is driver.Unclaim.
+func (tx *Tx) unclaim(ev Event, rec ClaimRecord) error {
 	if err := tx.lockStore(); err != nil {
 		return err
 	}

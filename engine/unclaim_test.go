@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 )
 
 // unclaim withdraws a claim in a transaction that also moves an offset.
 func unclaim(t testing.TB, e *engine.Engine, ev engine.Event, rec engine.ClaimRecord) {
 	t.Helper()
 	update(t, e, func(tx *engine.Tx) {
-		if err := tx.Unclaim(ev, rec); err != nil {
+		if err := driver.Unclaim(tx, ev, rec); err != nil {
 			t.Fatalf("withdrawing the claim on %q: %v", ev.ID, err)
 		}
 		if err := tx.SetOffset(engine.OffsetKey{Group: "g", Topic: "orders"}, engine.Offset{Next: 5}); err != nil {
@@ -60,11 +61,11 @@ func TestOnlyTheClaimWithItsOwnRecordIsWithdrawn(t *testing.T) {
 	wrong.Origin = other.Origin
 	update(t, e, func(tx *engine.Tx) {
 		for name, err := range map[string]error{
-			"another delivery":  tx.Unclaim(event("a"), wrong),
-			"another event":     tx.Unclaim(event("b"), rec),
-			"another life":      tx.Unclaim(event("a"), engine.ClaimRecord{State: rec.State, Generation: 1, FirstSeen: rec.FirstSeen, Origin: rec.Origin}),
+			"another delivery":  driver.Unclaim(tx, event("a"), wrong),
+			"another event":     driver.Unclaim(tx, event("b"), rec),
+			"another life":      driver.Unclaim(tx, event("a"), engine.ClaimRecord{State: rec.State, Generation: 1, FirstSeen: rec.FirstSeen, Origin: rec.Origin}),
 			"one of its own":    unclaimOwn(tx),
-			"one without scope": tx.Unclaim(engine.Event{ID: []byte("a"), Time: noon, Origin: rec.Origin}, rec),
+			"one without scope": driver.Unclaim(tx, engine.Event{ID: []byte("a"), Time: noon, Origin: rec.Origin}, rec),
 		} {
 			if want := engine.ErrNotClaimed; name != "one without scope" && !errors.Is(err, want) || err == nil {
 				t.Errorf("%s: %v", name, err)
@@ -76,7 +77,7 @@ func TestOnlyTheClaimWithItsOwnRecordIsWithdrawn(t *testing.T) {
 		t.Fatal(err)
 	}
 	update(t, e, func(tx *engine.Tx) {
-		if err := tx.Unclaim(at("old", weeksLater(-1)), old); !errors.Is(err, engine.ErrNotClaimed) {
+		if err := driver.Unclaim(tx, at("old", weeksLater(-1)), old); !errors.Is(err, engine.ErrNotClaimed) {
 			t.Errorf("in a dropped week: %v", err)
 		}
 	})
@@ -90,11 +91,11 @@ func TestWithdrawnClaimsAreCounted(t *testing.T) {
 	a, b := claim(t, e, event("a")).Record, claim(t, e, event("b")).Record
 	update(t, e, func(tx *engine.Tx) {
 		sp, err := tx.Savepoint()
-		if err = errors.Join(err, tx.Unclaim(event("b"), b), tx.RollbackTo(sp), tx.Unclaim(event("a"), a), tx.Unclaim(event("a"), a)); err != nil {
+		if err = errors.Join(err, driver.Unclaim(tx, event("b"), b), tx.RollbackTo(sp), driver.Unclaim(tx, event("a"), a), driver.Unclaim(tx, event("a"), a)); err != nil {
 			t.Fatal(err)
 		}
 	})
-	_ = e.Update(ctx, func(tx *engine.Tx) error { return errors.Join(tx.Unclaim(event("b"), b), errHandler) })
+	_ = e.Update(ctx, func(tx *engine.Tx) error { return errors.Join(driver.Unclaim(tx, event("b"), b), errHandler) })
 	wantVerdict(t, claim(t, e, event("a")), engine.Claimed)
 	s := stats(t, e)
 	if s.Withdrawn != 1 || s.Verdicts[engine.Claimed] != 3 {
@@ -108,7 +109,7 @@ func unclaimOwn(tx *engine.Tx) error {
 	if err != nil {
 		return err
 	}
-	return tx.Unclaim(event("own"), r.Record)
+	return driver.Unclaim(tx, event("own"), r.Record)
 }
 
 // A reopened dead letter that is withdrawn can be claimed by its replay, once, with the next
@@ -166,7 +167,7 @@ func TestRollbackKeepsAWithdrawnClaim(t *testing.T) {
 	update(t, e, func(tx *engine.Tx) {
 		sp, err := tx.Savepoint()
 		if err == nil {
-			err = tx.Unclaim(event("a"), rec)
+			err = driver.Unclaim(tx, event("a"), rec)
 		}
 		if err = errors.Join(err, tx.RollbackTo(sp)); err != nil {
 			t.Fatal(err)
@@ -181,7 +182,7 @@ func TestClaimThatChangesBeforeItsWithdrawalIsAConflict(t *testing.T) {
 	e, _, _ := openAt(t, engine.Options{})
 	rec := claim(t, e, event("a")).Record
 	err := e.Update(ctx, func(tx *engine.Tx) error {
-		if err := tx.Unclaim(event("a"), rec); err != nil {
+		if err := driver.Unclaim(tx, event("a"), rec); err != nil {
 			t.Error(err)
 		}
 		forget(t, e, event("a"))
@@ -207,13 +208,13 @@ func TestClaimWhoseWeekIsDroppedIsNotWithdrawn(t *testing.T) {
 	other := claim(t, e, event("other")).Record
 	var told []error
 	err := e.Update(ctx, func(tx *engine.Tx) error {
-		told = append(told, tx.Unclaim(old, rec))
+		told = append(told, driver.Unclaim(tx, old, rec))
 		if len(told) == 1 {
 			if _, err := e.Retention().DropWeek(ctx, e.Retention().OldestWeek()); err != nil {
 				t.Fatal(err)
 			}
 		}
-		return tx.Unclaim(event("other"), other)
+		return driver.Unclaim(tx, event("other"), other)
 	}, engine.Retries(1))
 	if err != nil || len(told) != 2 || told[0] != nil || !errors.Is(told[1], engine.ErrNotClaimed) {
 		t.Errorf("the update: %v, Unclaim: %v", err, told)
@@ -236,7 +237,7 @@ func TestClaimThatIsHeldIsNotWithdrawn(t *testing.T) {
 		if r, err := tx.TryReopen(event("a"), 0); err != nil || r.Verdict != engine.Claimed {
 			t.Fatalf("reopened: %+v, %v", r, err)
 		}
-		err := e.Update(ctx, func(other *engine.Tx) error { return other.Unclaim(event("a"), letter) })
+		err := e.Update(ctx, func(other *engine.Tx) error { return driver.Unclaim(other, event("a"), letter) })
 		if !errors.Is(err, engine.ErrConflict) {
 			t.Errorf("the other update: %v", err)
 		}
@@ -254,7 +255,7 @@ func TestClaimWithdrawnAndMadeAgainInOneBatch(t *testing.T) {
 	m.HoldSyncs() // later calls share batches
 	done := make(chan error, 3)
 	go func() {
-		done <- e.Update(ctx, func(tx *engine.Tx) error { return tx.Unclaim(event("a"), rec) })
+		done <- e.Update(ctx, func(tx *engine.Tx) error { return driver.Unclaim(tx, event("a"), rec) })
 	}()
 	for i := range 2 {
 		go func() {

@@ -4,31 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine/internal/lane"
 	"github.com/hapax-dev/hapax/internal/untrusted"
 )
-
-// A LaneMember is a caller of Update. Its transactions take turns with those of other members as long
-// as they conflict, because one reads keys that another has written. Members without conflicts run in
-// parallel, and so do all members at first. A caller makes one member for each series of
-// transactions that run one after the other, for example for each partition that it consumes. A
-// member is safe for concurrent use and needs no closing.
-type LaneMember struct{ member *lane.Member }
-
-// Serialized reports whether the member has recently met another one, so that its next transaction
-// waits for its turn if others are before it. Work that does not need the transaction is then best
-// done before Update: in the turn, others wait for it.
-func (m *LaneMember) Serialized() bool { return m.lane().Serialized() }
-
-func (m *LaneMember) lane() *lane.Member {
-	if m == nil {
-		return nil
-	}
-	return m.member
-}
 
 // UpdateOptions change how Update runs. The zero value is safe.
 type UpdateOptions struct {
@@ -36,27 +16,6 @@ type UpdateOptions struct {
 	// (ErrConflict), each time as soon as the conflicting write is visible. The closure must be
 	// safe to run again.
 	Retries int
-
-	// Lane makes the transaction one of the member's. If the member has recently met another one,
-	// Update waits for its turn, in the order of arrival, before it runs the closure. The turn ends
-	// when the transaction is applied, rejected or rolled back, when its closure panics, when its
-	// context ends, or after the time that was given to JoinLane.
-	//
-	// A transaction without a lane never waits. Omit it where others may wait for the caller, such
-	// as in an Update inside the closure of another one: in the lane of the same member such an
-	// Update runs at once, in that of another member it waits until the turn of the outer
-	// transaction times out.
-	Lane *LaneMember
-
-	// Expected are the events of the transaction's first Tx.Prefetch. They are prepared before the
-	// transaction waits for its turn (Lane), which is then shorter. A closure that runs again after
-	// a conflict calls Tx.Prefetch itself. The events must not be changed until Update returns.
-	Expected []Event
-
-	// OnPrefetched is called once, after Expected is prepared and before the transaction waits for its
-	// turn, for work that needs no state, such as decoding. claimed is the result of
-	// Tx.ProbablyClaimed for Expected. A panic is one of the closure.
-	OnPrefetched func(claimed []bool)
 
 	// AllowUnsyncedDuplicates lets a transaction return Duplicate inside its closure before the claim on
 	// which it depends is durable; the claim is durable when Update returns nil, because the
@@ -72,14 +31,8 @@ func Retries(n int) UpdateOptions { return UpdateOptions{Retries: n} }
 
 // with returns the options with those of other that are set.
 func (o UpdateOptions) with(other UpdateOptions) UpdateOptions {
-	o.Retries, o.Lane = cmp.Or(other.Retries, o.Retries), cmp.Or(other.Lane, o.Lane)
+	o.Retries = cmp.Or(other.Retries, o.Retries)
 	o.AllowUnsyncedDuplicates = o.AllowUnsyncedDuplicates || other.AllowUnsyncedDuplicates
-	if other.Expected != nil {
-		o.Expected = other.Expected
-	}
-	if other.OnPrefetched != nil {
-		o.OnPrefetched = other.OnPrefetched
-	}
 	return o
 }
 
@@ -116,16 +69,28 @@ func (e *Engine) Update(ctx context.Context, fn func(tx *Tx) error, options ...U
 	for _, o := range options {
 		opt = opt.with(o)
 	}
+	return e.update(ctx, fn, opt, beforeTurn{})
+}
+
+// A beforeTurn is what Update does before a transaction waits for its turn, see
+// driver.UpdateOptions.
+type beforeTurn struct {
+	member       *lane.Member // nil: it is not in the lane
+	expected     []Event
+	onPrefetched func(claimed []bool)
+}
+
+func (e *Engine) update(ctx context.Context, fn func(tx *Tx) error, opt UpdateOptions, before beforeTurn) error {
 	for attempt := 0; ; attempt++ {
-		err := e.updateOnce(ctx, fn, &opt)
+		err := e.updateOnce(ctx, fn, &opt, &before)
 		if !untrusted.Is(err, ErrConflict) || attempt >= opt.Retries { // it may be the closure's error
 			return err
 		}
-		opt.Expected, opt.OnPrefetched = nil, nil
+		before.expected, before.onPrefetched = nil, nil
 	}
 }
 
-func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *UpdateOptions) (err error) {
+func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *UpdateOptions, before *beforeTurn) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -133,7 +98,7 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 		return err
 	}
 	tx := e.transactor.begin()
-	tx.judge.lazy, tx.judge.ctx, tx.member = opt.AllowUnsyncedDuplicates, ctx, opt.Lane.lane()
+	tx.judge.lazy, tx.judge.ctx, tx.member = opt.AllowUnsyncedDuplicates, ctx, before.member
 	e.core.leave()
 	committed, left := false, false // left: the committer may still refer to the transaction
 	finish := func() {
@@ -156,7 +121,7 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 		finish()
 	}()
 	tx.judge.watched = e.core.observations.begin(ctx, e.core.opt.Observer)
-	if err := tx.prepare(opt); err != nil {
+	if err := tx.prepare(before); err != nil {
 		return err
 	}
 	if tx.turn, err = e.transactor.awaitTurn(ctx, tx.member); err == nil {
@@ -165,7 +130,7 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 	if err != nil {
 		return err
 	}
-	if tx.turn != nil || opt.OnPrefetched != nil {
+	if tx.turn != nil || before.onPrefetched != nil {
 		e.transactor.history.Restart(&tx.req.reads)
 	}
 	stop := context.AfterFunc(ctx, func() { e.transactor.end(tx) })
@@ -181,15 +146,6 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 		e.transactor.afterLoss(ctx, tx)
 	}
 	return err
-}
-
-// JoinLane returns a new member of the engine's lane. turn bounds how long one of its transactions
-// delays the others; 0 or less is one second. A transaction that takes longer continues, but may
-// then conflict with later ones, so give at least twice the time that a transaction usually takes.
-// After each conflict in a row the bound is doubled, up to 64 times the given one, so that a long
-// transaction commits in the end.
-func (e *Engine) JoinLane(turn time.Duration) *LaneMember {
-	return &LaneMember{e.transactor.lane.Join(turn)}
 }
 
 // SetHold places a hold, or moves the one of that name: no week at or after that of at is dropped
@@ -212,34 +168,19 @@ func (e *Engine) Holds(names ...string) []Hold {
 	return e.holds.list()
 }
 
-// OnProduced registers fn to be called after messages became durable in the outbox. fn must return
-// at once and not use the engine. stop unregisters fn; a call may still be in progress then.
-func (e *Engine) OnProduced(fn func()) (stop func()) {
-	o := &e.transactor.outbox
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	w := &watcher{fn}
-	o.watchers = append(o.watchers, w)
-	return func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.watchers = slices.DeleteFunc(slices.Clone(o.watchers), func(x *watcher) bool { return x == w })
-	}
-}
-
 // prepare does the part of a transaction that needs no turn.
-func (tx *Tx) prepare(opt *UpdateOptions) error {
-	if len(opt.Expected) > 0 {
-		if err := tx.Prefetch(opt.Expected); err != nil {
+func (tx *Tx) prepare(before *beforeTurn) error {
+	if len(before.expected) > 0 {
+		if err := tx.prefetch(before.expected); err != nil {
 			return err
 		}
 	}
-	if opt.OnPrefetched == nil {
+	if before.onPrefetched == nil {
 		return nil
 	}
-	claimed, err := tx.ProbablyClaimed()
+	claimed, err := tx.probablyClaimed()
 	if err == nil {
-		opt.OnPrefetched(claimed)
+		before.onPrefetched(claimed)
 	}
 	return err
 }

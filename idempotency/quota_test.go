@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/idempotency"
@@ -125,7 +126,7 @@ func TestKeysOfExpiredWeeksAreNotCountedAndTheirCountsAreRemoved(t *testing.T) {
 		c.set(c.now().AddDate(0, 0, 7))
 	}
 	counts := 0
-	for _, err := range e.In(keyspace.New("idempotency")).Scan(t.Context(), engine.Range{}) {
+	for _, err := range driver.In(e, keyspace.New("idempotency")).Scan(t.Context(), engine.Range{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

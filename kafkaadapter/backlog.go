@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
@@ -139,7 +140,7 @@ func (p *partition) takeBack(b *result, rest []claimed) (ok bool) {
 			if rest[i].delivery.Verdict != engine.Claimed {
 				continue
 			}
-			if err := tx.Unclaim(judged(rest[i].delivery.Event, isClaimed(rest[i].delivery.replay)), rest[i].claim); err != nil && !errors.Is(err, engine.ErrNotClaimed) {
+			if err := driver.Unclaim(tx, judged(rest[i].delivery.Event, isClaimed(rest[i].delivery.replay)), rest[i].claim); err != nil && !errors.Is(err, engine.ErrNotClaimed) {
 				return err
 			}
 		}

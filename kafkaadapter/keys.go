@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
@@ -13,10 +14,10 @@ import (
 const KeyPrefix = keyspace.KafkaKeys
 
 // own writes the adapter's keys.
-func own(tx *engine.Tx) engine.TxSpaceKeys { return tx.In(keyspace.Kafka) }
+func own(tx *engine.Tx) driver.TxKeys { return driver.TxIn(tx, keyspace.Kafka) }
 
 // as is a transaction in which the adapter changes what applications may not: its offsets, holds and claims.
-func as(tx *engine.Tx) engine.OwnerTx { return tx.As(keyspace.Kafka) }
+func as(tx *engine.Tx) driver.OwnerTx { return driver.As(tx, keyspace.Kafka) }
 
 // The kinds of the adapter's keys. The partition follows each of them, except for keyScope, which
 // only

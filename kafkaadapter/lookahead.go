@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
@@ -38,10 +39,10 @@ func (r *partitionState) look(tx *engine.Tx, recs []*kgo.Record, next int64) (ha
 	if !fresh || len(r.lookout.events) < 2 { // the transaction already expects them
 		return 0, nil
 	}
-	if err := tx.Prefetch(r.lookout.events); err != nil || !r.partition.route.decodes() {
+	if err := driver.Prefetch(tx, r.lookout.events); err != nil || !r.partition.route.decodes() {
 		return 0, err
 	}
-	claimed, err := tx.ProbablyClaimed()
+	claimed, err := driver.ProbablyClaimed(tx)
 	if err != nil {
 		return 0, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
@@ -68,7 +69,7 @@ func newLonePartition(t *testing.T) *lonePartition {
 // meet makes the partition take turns with another one.
 func (l *lonePartition) meet(t *testing.T) {
 	t.Helper()
-	err := l.eng.Update(t.Context(), func(tx *engine.Tx) error { return l.overtake(tx) }, engine.UpdateOptions{Lane: l.state.lane})
+	err := driver.Update(t.Context(), l.eng, func(tx *engine.Tx) error { return l.overtake(tx) }, driver.UpdateOptions{Lane: l.state.lane})
 	if !errors.Is(err, engine.ErrConflict) || !l.state.lane.Serialized() {
 		t.Fatalf("the transaction was to meet another one: %v", err)
 	}

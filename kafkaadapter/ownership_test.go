@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 )
 
 // wantRefused fails the test unless err says that the adapter owns what was to be changed.
@@ -85,9 +86,9 @@ func TestHandlerCannotClaimItsEvent(t *testing.T) {
 		"TryClaim":   func(tx *engine.Tx, ev engine.Event) error { _, err := tx.TryClaim(ev); return err },
 		"TryReopen":  func(tx *engine.Tx, ev engine.Event) error { _, err := tx.TryReopen(ev, 1); return err },
 		"DeadLetter": func(tx *engine.Tx, ev engine.Event) error { _, err := tx.DeadLetter(ev); return err },
-		"Unclaim":    func(tx *engine.Tx, ev engine.Event) error { return tx.Unclaim(ev, engine.ClaimRecord{}) },
+		"Unclaim":    func(tx *engine.Tx, ev engine.Event) error { return driver.Unclaim(tx, ev, engine.ClaimRecord{}) },
 		"a part": func(tx *engine.Tx, ev engine.Event) error {
-			part, err := tx.SubTx()
+			part, err := driver.BeginSubTx(tx)
 			if err != nil {
 				return err
 			}

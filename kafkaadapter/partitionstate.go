@@ -7,7 +7,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
@@ -21,7 +21,7 @@ const firstWidth = 64
 type partitionState struct {
 	partition *partition
 	ask       requests
-	lane      *engine.LaneMember // its batches take turns with those of partitions that share keys with it
+	lane      *driver.LaneMember // its batches take turns with those of partitions that share keys with it
 	issuer    deadletter.Builder // of the partition's dead letters
 	rules     identify.Rules     // of the route
 	// the longest window that the engine keeps for events of the route that have no time
@@ -155,7 +155,7 @@ func (r *partitionState) attach(l *link) {
 	if r.partition.link.Load() == l {
 		return
 	}
-	r.lane = l.eng.JoinLane(2 * r.partition.c.opt.Batching.BatchTime) // a batch begins no handler after half of it
+	r.lane = driver.JoinLane(l.eng, 2*r.partition.c.opt.Batching.BatchTime) // a batch begins no handler after half of it
 	r.issuer = deadletter.Builder{
 		Group: r.partition.pos.Group, Scope: r.partition.route.Scope, Store: l.id.UUID, Incarnation: l.id.Incarnation, Topics: r.partition.route.Topics,
 		Secrets: l.secrets, Present: func() deadletter.Secrets { return l.present(r.partition.ending) },

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 )
 
 // A partRun judges the records of a batch in parallel. Each record gets a part of the batch's
@@ -25,10 +26,10 @@ type partRun struct {
 // A partTask is one record of a partRun.
 type partTask struct {
 	sighting sighting
-	skip     bool          // nothing to judge
-	part     *engine.SubTx // nil until it begins
-	own      *batch        // what the record adds to the batch
-	result   error         // of own.one
+	skip     bool         // nothing to judge
+	part     driver.SubTx // nil until it begins
+	own      *batch       // what the record adds to the batch
+	result   error        // of own.one
 }
 
 // judgeInParts judges records in parallel until all are done, or the batch must end before one of
@@ -102,7 +103,7 @@ func (r *partRun) sight(task int) {
 
 // start begins the part of a record, and judges it there in a goroutine.
 func (r *partRun) start(task int) error {
-	part, err := r.b.tx.SubTx()
+	part, err := driver.BeginSubTx(r.b.tx)
 	if err != nil {
 		return err
 	}
@@ -146,7 +147,7 @@ func (r *partRun) settle() (more bool, err error) {
 	switch {
 	case b.p.partition.ctx.Err() != nil:
 		return false, context.Cause(b.p.partition.ctx)
-	case errors.Is(err, engine.ErrPartOutdated):
+	case errors.Is(err, driver.ErrPartOutdated):
 		return r.again(task)
 	case err != nil && isTooMuch(err):
 		if b.result.done > 0 {

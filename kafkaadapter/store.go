@@ -10,6 +10,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/internal/keyspace"
 	"github.com/hapax-dev/hapax/internal/untrusted"
 	"github.com/hapax-dev/hapax/internal/wait"
@@ -28,7 +29,7 @@ type binder struct {
 // own makes the offsets of the group, and the holds of assigned partitions, the consumer's own.
 func (b *binder) own(eng *engine.Engine) {
 	b.release()
-	b.disown = eng.Own(engine.Ownership{
+	b.disown = driver.Own(eng, driver.Ownership{
 		Owner: keyspace.Kafka,
 		Group: b.shared.opt.Group,
 		OwnsHold: func(name string) bool {

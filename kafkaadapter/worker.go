@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/feed"
@@ -313,10 +314,10 @@ func (w *worker) commitBatch(n int) (*batch, error) {
 	defer w.partition.handlers.under(began)()
 	w.state.lookEarly(recs[:n])
 	f := &w.partition.fence
-	err := w.partition.engine().Update(w.partition.ctx, func(tx *engine.Tx) error {
+	err := driver.Update(w.partition.ctx, w.partition.engine(), func(tx *engine.Tx) error {
 		b = &batch{p: w.state, tx: tx, result: w.state.newResult(), tries: f.tries, marked: f.marked.Load(), began: time.Now(), low: math.MaxInt64}
 		return b.judge(recs[:n], peek)
-	}, engine.UpdateOptions{Retries: 8, AllowUnsyncedDuplicates: true, Lane: w.state.lane, Expected: w.state.lookout.early.events,
+	}, driver.UpdateOptions{Retries: 8, AllowUnsyncedDuplicates: true, Lane: w.state.lane, Expected: w.state.lookout.early.events,
 		OnPrefetched: func(claimed []bool) { w.state.lookout.early.decode(w.partition, claimed) }})
 	if err != nil {
 		if errors.Is(err, engine.ErrOutcomeUnknown) {

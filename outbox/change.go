@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
@@ -15,7 +16,7 @@ type change struct {
 
 // apply writes the change. It may run again, in another transaction.
 func (c *change) apply(tx *engine.Tx) error {
-	space := tx.In(entry.Space)
+	space := driver.TxIn(tx, entry.Space)
 	for _, key := range c.deleted {
 		if err := space.Delete(key); err != nil {
 			return err
@@ -45,7 +46,7 @@ func (c *change) apply(tx *engine.Tx) error {
 
 // updateGone changes the counts of removed entries.
 func updateGone(tx *engine.Tx, fn func(g *entry.Gone) error) error {
-	value, found, err := tx.In(entry.Space).Get(entry.GoneKey)
+	value, found, err := driver.TxIn(tx, entry.Space).Get(entry.GoneKey)
 	if err != nil {
 		return err
 	}
@@ -58,7 +59,7 @@ func updateGone(tx *engine.Tx, fn func(g *entry.Gone) error) error {
 	if err := fn(&g); err != nil {
 		return err
 	}
-	return tx.In(entry.Space).Put(entry.GoneKey, g.Append(nil))
+	return driver.TxIn(tx, entry.Space).Put(entry.GoneKey, g.Append(nil))
 }
 
 func (c *change) remove(i *item) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
@@ -13,7 +14,7 @@ import (
 const maxDueCounted = 10_000
 
 func (s *shared) figures(ctx context.Context) (f figures, err error) {
-	space := s.eng.In(entry.Space)
+	space := driver.In(s.eng, entry.Space)
 	// Gone is read first: a commit in between can then only make the result too high.
 	var gone entry.Gone
 	if value, found, err := space.Get(ctx, entry.GoneKey); err != nil {

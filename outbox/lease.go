@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/decode"
 	"github.com/hapax-dev/hapax/internal/entry"
@@ -93,7 +94,7 @@ func (l *lease) left(r leaseRecord, now time.Time) time.Duration {
 func (l *lease) take(ctx context.Context, eng *engine.Engine) (left time.Duration, err error) {
 	now := l.clock.Now()
 	err = eng.Update(ctx, func(tx *engine.Tx) error {
-		value, found, err := tx.In(entry.Space).Get(entry.LeaseKey)
+		value, found, err := driver.TxIn(tx, entry.Space).Get(entry.LeaseKey)
 		if err != nil {
 			return err
 		}
@@ -119,7 +120,7 @@ func (l *lease) take(ctx context.Context, eng *engine.Engine) (left time.Duratio
 const leaseRetries = 20
 
 func (l *lease) put(tx *engine.Tx, now time.Time) error {
-	return tx.In(entry.Space).Put(entry.LeaseKey, leaseRecord{l.owner, now, l.ttl}.encode())
+	return driver.TxIn(tx, entry.Space).Put(entry.LeaseKey, leaseRecord{l.owner, now, l.ttl}.encode())
 }
 
 // update runs fn in a transaction that commits only if the relay has the lease, and renews the
@@ -133,7 +134,7 @@ func (l *lease) update(ctx context.Context, eng *engine.Engine, fn func(tx *engi
 	now := l.clock.Now()
 	renew := l.due(now)
 	attempt := func(tx *engine.Tx) error {
-		value, found, err := tx.In(entry.Space).Get(entry.LeaseKey)
+		value, found, err := driver.TxIn(tx, entry.Space).Get(entry.LeaseKey)
 		if err != nil {
 			return err
 		}
@@ -190,7 +191,7 @@ func (l *lease) release(eng *engine.Engine) error {
 	if !l.held {
 		return nil
 	}
-	err := l.update(context.Background(), eng, func(tx *engine.Tx) error { return tx.In(entry.Space).Delete(entry.LeaseKey) })
+	err := l.update(context.Background(), eng, func(tx *engine.Tx) error { return driver.TxIn(tx, entry.Space).Delete(entry.LeaseKey) })
 	l.held = false
 	if errors.Is(err, errLeaseLost) {
 		return nil

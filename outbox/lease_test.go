@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/entry"
 )
@@ -27,7 +28,7 @@ func (r *rig) steal(since time.Time) leaseRecord {
 func (r *rig) put(other leaseRecord) {
 	r.t.Helper()
 	if err := r.eng.Update(ctx, func(tx *engine.Tx) error {
-		return tx.In(entry.Space).Put(entry.LeaseKey, other.encode())
+		return driver.TxIn(tx, entry.Space).Put(entry.LeaseKey, other.encode())
 	}, engine.Retries(5)); err != nil {
 		r.t.Fatal(err)
 	}
@@ -36,7 +37,7 @@ func (r *rig) put(other leaseRecord) {
 // holder returns the lease in the store.
 func (r *rig) holder() (l leaseRecord, found bool) {
 	r.t.Helper()
-	value, found, err := r.eng.In(entry.Space).Get(ctx, entry.LeaseKey)
+	value, found, err := driver.In(r.eng, entry.Space).Get(ctx, entry.LeaseKey)
 	if err == nil && found {
 		l, err = parseLease(value)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
@@ -30,7 +31,7 @@ type ParkedMessage struct {
 // Parked returns an iterator over the parked messages. It has the semantics of Engine.Scan.
 func (r *Relay) Parked(ctx context.Context) iter.Seq2[ParkedMessage, error] {
 	return func(yield func(ParkedMessage, error) bool) {
-		for kv, err := range r.shared.eng.In(entry.Space).Scan(ctx, engine.Range{Prefix: entry.ParkedPrefix}) {
+		for kv, err := range driver.In(r.shared.eng, entry.Space).Scan(ctx, engine.Range{Prefix: entry.ParkedPrefix}) {
 			var e entry.Entry
 			if err == nil {
 				e, err = parse(kv)
@@ -113,7 +114,7 @@ func (d *redrive) dueOf(e *entry.Entry, present int64) int64 {
 // are dropped if again is nil.
 func (r *Relay) unpark(ctx context.Context, prefix []byte, again *redrive) (n int, err error) {
 	var keys [][]byte
-	for kv, err := range r.shared.eng.In(entry.Space).Scan(ctx, engine.Range{Prefix: prefix}) {
+	for kv, err := range driver.In(r.shared.eng, entry.Space).Scan(ctx, engine.Range{Prefix: prefix}) {
 		if err != nil {
 			return 0, err
 		}
@@ -178,7 +179,7 @@ func (r *Relay) unparkSome(ctx context.Context, keys [][]byte, again *redrive) (
 
 // unparkOne unparks one message and returns its size, 0 if it is no longer parked.
 func (r *Relay) unparkOne(tx *engine.Tx, g *entry.Gone, key []byte, again *redrive) (size int, err error) {
-	space := tx.In(entry.Space)
+	space := driver.TxIn(tx, entry.Space)
 	value, found, err := space.Get(key)
 	if err != nil || !found {
 		return 0, err // another call has unparked it

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/entry"
 )
@@ -235,7 +236,7 @@ func (r *rig) parkOutOfOrder() *Relay {
 	var order []string
 	for place := range uint64(3) {
 		for _, id := range []string{"k1", "k2", "other"} {
-			if _, found, err := r.eng.In(entry.Space).Get(ctx, entry.ParkedKey(id, place+1)); err != nil {
+			if _, found, err := driver.In(r.eng, entry.Space).Get(ctx, entry.ParkedKey(id, place+1)); err != nil {
 				r.t.Fatal(err)
 			} else if found {
 				order = append(order, id)

@@ -17,6 +17,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/internal/decode"
 	"github.com/hapax-dev/hapax/internal/entry"
 )
@@ -91,13 +92,13 @@ func (p *progress) genuine(value []byte, by producerID) (list []byte, genuine bo
 
 // secret returns the secret of the store, which the first exactly-once relay has made.
 func (c *connection) secret(ctx context.Context) (secret []byte, err error) {
-	secret, found, err := c.shared.eng.In(entry.Space).Get(ctx, entry.SecretKey)
+	secret, found, err := driver.In(c.shared.eng, entry.Space).Get(ctx, entry.SecretKey)
 	if err != nil || found {
 		return secret, err
 	}
 	secret = make([]byte, sha256.Size)
 	_, _ = rand.Read(secret) // never fails
-	return secret, c.shared.lease.update(ctx, c.shared.eng, func(tx *engine.Tx) error { return tx.In(entry.Space).Put(entry.SecretKey, secret) })
+	return secret, c.shared.lease.update(ctx, c.shared.eng, func(tx *engine.Tx) error { return driver.TxIn(tx, entry.Space).Put(entry.SecretKey, secret) })
 }
 
 // A listed is an entry in a record of progress.
@@ -158,7 +159,7 @@ func (p *progress) describe(ctx context.Context, admin *kadm.Client) error {
 // start sets and returns the offset at which reading starts: after the last record that the relay
 // has read or written in this topic, or the start of the topic if there is none.
 func (p *progress) start(ctx context.Context, eng *engine.Engine) (kgo.Offset, error) {
-	value, found, err := eng.In(entry.Space).Get(ctx, entry.ProgressKey)
+	value, found, err := driver.In(eng, entry.Space).Get(ctx, entry.ProgressKey)
 	if err != nil || !found {
 		return kgo.NewOffset().AtStart(), err
 	}

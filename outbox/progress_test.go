@@ -13,6 +13,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/entry"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
@@ -92,14 +93,14 @@ func (r *rig) progress(o Options) *progress {
 	r.t.Helper()
 	p := &progress{topic: o.ExactlyOnce.ProgressTopic, store: uuid.UUID(r.eng.Identity().UUID).String(), secret: bytes.Repeat([]byte{7}, 32)}
 	if err := r.eng.Update(ctx, func(tx *engine.Tx) error {
-		secret, found, err := tx.In(entry.Space).Get(entry.SecretKey)
+		secret, found, err := driver.TxIn(tx, entry.Space).Get(entry.SecretKey)
 		if found {
 			p.secret = secret
 		}
 		if found || err != nil {
 			return err
 		}
-		return tx.In(entry.Space).Put(entry.SecretKey, p.secret)
+		return driver.TxIn(tx, entry.Space).Put(entry.SecretKey, p.secret)
 	}, engine.Retries(5)); err != nil {
 		r.t.Fatal(err)
 	}
@@ -327,14 +328,14 @@ func TestRecoveryContinuesWhereTheLastOneEnded(t *testing.T) {
 		t.Fatal("the store did not fail")
 	}
 	r.eng = openEngine(t, r.mem.CrashClone(0), r.clock)
-	if err := r.eng.Update(ctx, func(tx *engine.Tx) error { return tx.In(entry.Space).Delete(entry.LeaseKey) }); err != nil {
+	if err := r.eng.Update(ctx, func(tx *engine.Tx) error { return driver.TxIn(tx, entry.Space).Delete(entry.LeaseKey) }); err != nil {
 		t.Fatal(err)
 	}
 	remain := pending(t, r.eng)
 	if remain == 0 || remain == records*each {
 		t.Errorf("%d of %d messages remain", remain, records*each)
 	}
-	if _, found, err := r.eng.In(entry.Space).Get(ctx, entry.ProgressKey); !found || err != nil {
+	if _, found, err := driver.In(r.eng, entry.Space).Get(ctx, entry.ProgressKey); !found || err != nil {
 		t.Errorf("the store does not have how far was read: %v", err)
 	}
 	if removed, err := attempt(); removed != remain || err != nil {

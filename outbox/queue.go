@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
@@ -93,7 +94,7 @@ func (q *queue) load(ctx context.Context, cursor []byte) error {
 }
 
 func (q *queue) scan(ctx context.Context, prefix, after []byte) iter.Seq2[engine.KeyValue, error] {
-	return q.eng.In(entry.Space).Scan(ctx, engine.Range{Prefix: prefix, After: after})
+	return driver.In(q.eng, entry.Space).Scan(ctx, engine.Range{Prefix: prefix, After: after})
 }
 
 func (q *queue) add(g *group) {

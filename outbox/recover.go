@@ -15,6 +15,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
@@ -100,7 +101,7 @@ func (c *connection) removePart(ctx context.Context, part []listed, last bool) (
 	// An entry is listed twice if it was published, and again after a backup was restored.
 	taken := make(map[string]struct{}, len(part))
 	for _, l := range part {
-		value, found, err := c.shared.eng.In(entry.Space).Get(ctx, l.key)
+		value, found, err := driver.In(c.shared.eng, entry.Space).Get(ctx, l.key)
 		if err != nil {
 			return 0, err
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/entry"
 )
@@ -64,7 +65,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer r.shared.lease.live()()
 	defer r.shared.hooks.Close()
 	defer r.shared.closing.Wait()
-	defer r.shared.eng.OnProduced(r.Wake)()
+	defer driver.OnProduced(r.shared.eng, r.Wake)()
 	failures := uint64(0)
 	for ctx.Err() == nil {
 		pause, err := r.turn(ctx)
@@ -120,7 +121,7 @@ func (r *Relay) turn(ctx context.Context) (pause time.Duration, err error) {
 
 // untilWork returns 0 if there may be entries to publish, otherwise how long to wait.
 func (r *Relay) untilWork(ctx context.Context) (time.Duration, error) {
-	space := r.shared.eng.In(entry.Space)
+	space := driver.In(r.shared.eng, entry.Space)
 	for _, prefix := range [][]byte{entry.ReadyPrefix, entry.HeldPrefix, entry.DelayedPrefix} {
 		rest := engine.Range{Prefix: prefix}
 		if prefix[0] == entry.ReadyPrefix[0] {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hapax-dev/hapax/correlation"
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/entry"
@@ -395,7 +396,7 @@ func until(t testing.TB, what string, condition func() bool) {
 // entries reads the entries of the outbox under a prefix.
 func entries(t testing.TB, eng *engine.Engine, prefix []byte) (all []entry.Entry) {
 	t.Helper()
-	for kv, err := range eng.In(entry.Space).Scan(ctx, engine.Range{Prefix: prefix}) {
+	for kv, err := range driver.In(eng, entry.Space).Scan(ctx, engine.Range{Prefix: prefix}) {
 		if err != nil {
 			t.Fatal(err)
 		}

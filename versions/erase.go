@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 )
 
 // AllVersions makes Erase hide every later Put of the row.
@@ -44,7 +45,7 @@ func (t *Table) Erase(ctx context.Context, tenant string, key []byte, through ui
 			return fmt.Errorf("versions: erasing a row, which is marked as erased: %w", err)
 		}
 	}
-	if err := t.eng.In(rowSpace).Reclaim(ctx, row); err != nil {
+	if err := driver.In(t.eng, rowSpace).Reclaim(ctx, row); err != nil {
 		return fmt.Errorf("versions: reclaiming the space of an erased row: %w", err)
 	}
 	return nil
@@ -75,7 +76,7 @@ func (t *Table) mark(ctx context.Context, row []byte, through uint64) (mark []by
 // of them.
 func (t *Table) removeAfter(ctx context.Context, row, mark []byte) (more bool, err error) {
 	var keys [][]byte
-	for kv, err := range t.eng.In(rowSpace).Scan(ctx, engine.Range{Prefix: row, After: mark, Limit: pruneKeys}) {
+	for kv, err := range driver.In(t.eng, rowSpace).Scan(ctx, engine.Range{Prefix: row, After: mark, Limit: pruneKeys}) {
 		if err != nil {
 			return false, err
 		}
@@ -85,7 +86,7 @@ func (t *Table) removeAfter(ctx context.Context, row, mark []byte) (more bool, e
 		return false, nil
 	}
 	err = t.eng.Update(ctx, func(tx *engine.Tx) error {
-		rows := tx.In(rowSpace)
+		rows := driver.TxIn(tx, rowSpace)
 		for _, key := range keys {
 			if err := rows.Delete(key); err != nil { // the mark remains, so that they remain hidden
 				return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 )
 
 // Pruned counts the results of a pass of Prune.
@@ -55,7 +56,7 @@ func (t *Table) PruneAllExpired(ctx context.Context) (Pruned, error) { return t.
 
 func (t *Table) prune(ctx context.Context, trustClock bool) (done Pruned, err error) {
 	p := pass{t: t, ctx: ctx, trustClock: trustClock, done: &done}
-	for g, err := range t.groups(t.eng.In(rowSpace).Scan(ctx, engine.Range{Prefix: t.prefix})) {
+	for g, err := range t.groups(driver.In(t.eng, rowSpace).Scan(ctx, engine.Range{Prefix: t.prefix})) {
 		if err == nil {
 			err = p.see(g)
 		}
@@ -191,7 +192,7 @@ func (p *pass) flush() error {
 	var now Pruned
 	err := p.t.eng.Update(p.ctx, func(tx *engine.Tx) error {
 		now = Pruned{}
-		rows := tx.In(rowSpace)
+		rows := driver.TxIn(tx, rowSpace)
 		if err := p.removeOlder(rows, &now); err != nil {
 			return err
 		}
@@ -217,7 +218,7 @@ func (p *pass) flush() error {
 }
 
 // removeOlder removes versions whose newer ones exist.
-func (p *pass) removeOlder(rows engine.TxSpaceKeys, now *Pruned) error {
+func (p *pass) removeOlder(rows driver.TxKeys, now *Pruned) error {
 	var newest []byte
 	found := false
 	for _, o := range p.older {
@@ -242,7 +243,7 @@ func (p *pass) removeOlder(rows engine.TxSpaceKeys, now *Pruned) error {
 
 // endDeletion removes or renews an expired deletion that is the newest version of its row. With the
 // deletion it removes all versions of the row except for an erasure.
-func (p *pass) endDeletion(rows engine.TxSpaceKeys, row []byte, now *Pruned) error {
+func (p *pass) endDeletion(rows driver.TxKeys, row []byte, now *Pruned) error {
 	var keys [][]byte
 	first := true
 	for g, err := range p.t.groups(rows.Scan(engine.Range{Prefix: row})) {
@@ -317,5 +318,5 @@ func (t *Table) Run(ctx context.Context) error {
 // rewrites the table's files; bbolt reuses the space by itself, and only a Backup of it is smaller.
 // It returns when that is done or ctx ends.
 func (t *Table) Reclaim(ctx context.Context) error {
-	return t.eng.In(rowSpace).Reclaim(ctx, t.prefix)
+	return driver.In(t.eng, rowSpace).Reclaim(ctx, t.prefix)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 )
 
 const readRetries = 100
@@ -104,7 +105,7 @@ func (t *Table) Get(ctx context.Context, tenant string, key []byte) (a Result, e
 		return Result{}, err
 	}
 	row := t.rowPrefix(tenant, key)
-	m, first, err := t.merge(t.eng.In(rowSpace).Scan(ctx, engine.Range{Prefix: row, Limit: 1}))
+	m, first, err := t.merge(driver.In(t.eng, rowSpace).Scan(ctx, engine.Range{Prefix: row, Limit: 1}))
 	if err == nil && (first.offset > 0 || m.partial) {
 		m, err = t.snapshot(ctx, row)
 	}
@@ -137,7 +138,7 @@ func (t *Table) scan(ctx context.Context, s Selection, rows func(*Selection, sca
 	if err != nil {
 		return Rows{}, err
 	}
-	space := t.eng.In(rowSpace)
+	space := driver.In(t.eng, rowSpace)
 	read := func(r engine.Range) iter.Seq2[engine.KeyValue, error] { return space.Scan(ctx, r) }
 	return Rows{LastApplied: applied, All: rows(&s, read)}, nil
 }
@@ -226,7 +227,7 @@ func (t *Table) selected(s *Selection, read scan) iter.Seq2[*group, error] {
 // snapshot returns a row as readers see it, from one snapshot.
 func (t *Table) snapshot(ctx context.Context, row []byte) (m merged, err error) {
 	err = t.eng.Update(ctx, func(tx *engine.Tx) (err error) {
-		m, err = t.newest(row, tx.In(rowSpace).Scan)
+		m, err = t.newest(row, driver.TxIn(tx, rowSpace).Scan)
 		return err
 	}, engine.Retries(readRetries))
 	return m, err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/keyspace"
@@ -166,7 +167,7 @@ func isStorable(t time.Time) bool { y := t.UTC().Year(); return y >= 1 && y <= 9
 // clock of the engine: a read that begins now contains every change that was applied until then. It
 // is zero for a table that was never written.
 func (t *Table) LastApplied(ctx context.Context) (time.Time, error) {
-	value, found, err := t.eng.In(appliedSpace).Get(ctx, t.name)
+	value, found, err := driver.In(t.eng, appliedSpace).Get(ctx, t.name)
 	if err != nil || !found {
 		return time.Time{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"iter"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 )
 
 // A TxTable is a table as a transaction sees it: a snapshot from the start of the transaction, with
@@ -13,12 +14,14 @@ import (
 // ErrConflict, ErrLimit.
 type TxTable struct {
 	t       *Table
-	rows    engine.TxSpaceKeys
-	changed engine.TxSpaceKeys // see appliedSpace
+	rows    driver.TxKeys
+	changed driver.TxKeys // see appliedSpace
 }
 
 // In returns the table as a transaction sees it.
-func (t *Table) In(tx *engine.Tx) TxTable { return TxTable{t, tx.In(rowSpace), tx.In(appliedSpace)} }
+func (t *Table) In(tx *engine.Tx) TxTable {
+	return TxTable{t, driver.TxIn(tx, rowSpace), driver.TxIn(tx, appliedSpace)}
+}
 
 // Put writes one version of a row. It reads nothing, so it costs as much as a write and never
 // conflicts with another Put. Neither the order in which versions arrive nor their number matters.

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -27,7 +28,7 @@ type checker struct {
 
 	gate *gate
 	e    *engine.Engine
-	lane *engine.LaneMember // lane of all transactions, nested ones included
+	lane *driver.LaneMember // lane of all transactions, nested ones included
 	n    int64              // number of deliveries, for their offsets
 	lent []modelLease       // every lease that was given
 	copy int                // number of backups
@@ -58,7 +59,7 @@ func (c *checker) start() {
 		c.Fatalf("opening the engine: %v", errors.Join(err, s.Close()))
 	}
 	c.opened(c.e.Retention().OldestWeek())
-	c.lane = c.e.JoinLane(time.Hour)
+	c.lane = driver.JoinLane(c.e, time.Hour)
 }
 
 func (c *checker) shut() {

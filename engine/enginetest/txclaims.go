@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 )
 
 // lookAhead prefetches some events in the transaction. Later claims of the transaction are on these
@@ -20,7 +21,7 @@ func (c *txChecker) lookAhead() error {
 		ev, k := c.event(c.t)
 		c.x.ahead, events = append(c.x.ahead, modelEvent{ev, k}), append(events, ev)
 	}
-	return c.tx.Prefetch(events)
+	return driver.Prefetch(c.tx, events)
 }
 
 // claimIn claims an event, which is usually a dead-lettered one if replay is set.
@@ -205,7 +206,7 @@ func (c *txChecker) unclaim() {
 	case !there:
 		want = engine.ErrNotClaimed
 	}
-	if err := c.tx.Unclaim(ev, rec); !errors.Is(err, want) || want == nil && err != nil {
+	if err := driver.Unclaim(c.tx, ev, rec); !errors.Is(err, want) || want == nil && err != nil {
 		c.Fatalf("withdrawing %v with %+v: %v, want %v", k, rec, err, want)
 	}
 	if want == nil {

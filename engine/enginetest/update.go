@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 )
 
 var (
@@ -31,7 +32,7 @@ func (c *checker) update(t *rapid.T) {
 				panic(p)
 			}
 		}()
-		return c.e.Update(context.Background(), func(tx *engine.Tx) error {
+		return driver.Update(context.Background(), c.e, func(tx *engine.Tx) error {
 			in := &txChecker{c, t, tx, x}
 			for range rapid.IntRange(0, 8).Draw(t, "steps") {
 				in.step()
@@ -44,7 +45,7 @@ func (c *checker) update(t *rapid.T) {
 				panic(modelPanic)
 			}
 			return nil
-		}, engine.UpdateOptions{Lane: c.lane})
+		}, driver.UpdateOptions{Lane: c.lane})
 	}()
 	c.open = c.open[:len(c.open)-1]
 	for k := range x.claims {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/pebble"
 )
 
@@ -50,7 +51,7 @@ func benchMoves(b *testing.B, own, lane bool) {
 			m.prefix = fmt.Sprint(i)
 		}
 		if lane {
-			m.member = e.JoinLane(time.Second)
+			m.member = driver.JoinLane(e, time.Second)
 		}
 		wg.Go(func() {
 			for range (b.N + movesInBatch - 1) / movesInBatch {
@@ -72,14 +73,14 @@ func benchMoves(b *testing.B, own, lane bool) {
 
 type mover struct {
 	e      *engine.Engine
-	member *engine.LaneMember
+	member *driver.LaneMember
 	rnd    *rand.Rand
 	prefix string
 	n      int
 }
 
 func (m *mover) move(runs *int) error {
-	return m.e.Update(context.Background(), func(tx *engine.Tx) error {
+	return driver.Update(context.Background(), m.e, func(tx *engine.Tx) error {
 		for range movesInBatch {
 			*runs++
 			m.n++
@@ -96,7 +97,7 @@ func (m *mover) move(runs *int) error {
 			}
 		}
 		return nil
-	}, engine.UpdateOptions{Retries: 1_000_000, AllowUnsyncedDuplicates: true, Lane: m.member})
+	}, driver.UpdateOptions{Retries: 1_000_000, AllowUnsyncedDuplicates: true, Lane: m.member})
 }
 
 func (m *mover) add(tx *engine.Tx, account int, amount int64) error {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/internal/keyspace"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -83,7 +84,7 @@ func (q *Quota) kept(ctx context.Context, tenant string) (n int64, err error) {
 		return 0, fmt.Errorf("hapax: the clock says %v", now)
 	}
 	for week := first; week <= last; week++ {
-		value, found, err := q.eng.In(space).Get(ctx, q.key(week, tenant))
+		value, found, err := driver.In(q.eng, space).Get(ctx, q.key(week, tenant))
 		if err != nil {
 			return 0, err
 		}
@@ -108,7 +109,7 @@ func (q *Quota) Add(tx *engine.Tx, tenant string) error {
 	if err != nil {
 		return err
 	}
-	return tx.In(space).Add(q.key(week, tenant), 1)
+	return driver.TxIn(tx, space).Add(q.key(week, tenant), 1)
 }
 
 // Finish finishes a claim with a result of the tenant, and counts it.
@@ -148,7 +149,7 @@ func (q *Quota) clean(ctx context.Context, first weekbucket.Week) error {
 	}
 	prefix := q.prefix()
 	var old [][]byte
-	for kv, err := range q.eng.In(space).Scan(ctx, engine.Range{Prefix: prefix, Limit: mostCleaned}) {
+	for kv, err := range driver.In(q.eng, space).Scan(ctx, engine.Range{Prefix: prefix, Limit: mostCleaned}) {
 		if err != nil {
 			return err
 		}
@@ -171,7 +172,7 @@ func (q *Quota) clean(ctx context.Context, first weekbucket.Week) error {
 	}
 	return q.eng.Update(ctx, func(tx *engine.Tx) error {
 		for _, key := range old {
-			if err := tx.In(space).Delete(key); err != nil {
+			if err := driver.TxIn(tx, space).Delete(key); err != nil {
 				return err
 			}
 		}

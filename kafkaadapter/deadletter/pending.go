@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
@@ -55,7 +56,7 @@ func Put(tx *engine.Tx, key []byte, letters []*kgo.Record) (*Pending, error) {
 		if i == 0 {
 			part = append(binary.BigEndian.AppendUint16(nil, uint16(parts)), part...)
 		}
-		if err := tx.In(keyspace.Kafka).Put(partKey(key, i), part); err != nil {
+		if err := driver.TxIn(tx, keyspace.Kafka).Put(partKey(key, i), part); err != nil {
 			return nil, err
 		}
 	}
@@ -90,7 +91,7 @@ func Get(tx *engine.Tx, key []byte) (*Pending, error) {
 // Delete removes the letters from the store.
 func (p *Pending) Delete(tx *engine.Tx) error {
 	for i := range p.parts {
-		if err := tx.In(keyspace.Kafka).Delete(partKey(p.key, i)); err != nil {
+		if err := driver.TxIn(tx, keyspace.Kafka).Delete(partKey(p.key, i)); err != nil {
 			return err
 		}
 	}

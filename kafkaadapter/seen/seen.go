@@ -50,6 +50,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
@@ -231,7 +232,7 @@ func (f *Filter) Release(ctx context.Context, claims []Claim) error {
 				if !claims[i].Result.IsClaimed() {
 					continue
 				}
-				if err := tx.Unclaim(claims[i].event, claims[i].Result.Record); err != nil && !errors.Is(err, engine.ErrNotClaimed) {
+				if err := driver.Unclaim(tx, claims[i].event, claims[i].Result.Record); err != nil && !errors.Is(err, engine.ErrNotClaimed) {
 					return err
 				}
 			}

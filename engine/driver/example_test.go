@@ -1,4 +1,4 @@
-package engine_test
+package driver_test
 
 import (
 	"context"
@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
 // The events of one batch are handled in parallel, and joined in their order.
-func ExampleTx_SubTx() {
+func ExampleBeginSubTx() {
 	e, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{})
 	if err != nil {
 		log.Fatal(err)
@@ -35,10 +36,10 @@ func ExampleTx_SubTx() {
 	}
 
 	err = e.Update(context.Background(), func(tx *engine.Tx) error {
-		parts, errs := make([]*engine.SubTx, len(batch)), make([]error, len(batch))
+		parts, errs := make([]driver.SubTx, len(batch)), make([]error, len(batch))
 		var wg sync.WaitGroup
 		for i := range batch {
-			if parts[i], err = tx.SubTx(); err != nil {
+			if parts[i], err = driver.BeginSubTx(tx); err != nil {
 				return err
 			}
 			wg.Go(func() { errs[i] = handle(parts[i].Tx(), batch[i]) })
@@ -47,8 +48,8 @@ func ExampleTx_SubTx() {
 		for i, id := range batch {
 			err := end(parts[i], errs[i])
 			// it is the next one in order, so one more run is enough
-			if errors.Is(err, engine.ErrPartOutdated) {
-				if parts[i], err = tx.SubTx(); err != nil {
+			if errors.Is(err, driver.ErrPartOutdated) {
+				if parts[i], err = driver.BeginSubTx(tx); err != nil {
 					return err
 				}
 				errs[i] = handle(parts[i].Tx(), id)
@@ -71,7 +72,7 @@ func ExampleTx_SubTx() {
 }
 
 // end joins a part, or discards it if its handler failed.
-func end(p *engine.SubTx, failed error) error {
+func end(p driver.SubTx, failed error) error {
 	if failed != nil {
 		return p.Discard()
 	}
