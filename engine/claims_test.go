@@ -143,7 +143,7 @@ func TestEmptyScopeIsTheDefaultScope(t *testing.T) {
 		"Tx.TryClaim": func(e *engine.Engine) error {
 			return e.Update(ctx, func(tx *engine.Tx) error { return second(tx.TryClaim(unscoped)) })
 		},
-		"Tx.Prefetch": func(e *engine.Engine) error {
+		"Prefetch": func(e *engine.Engine) error {
 			return e.Update(ctx, func(tx *engine.Tx) error {
 				events := []engine.Event{unscoped}
 				err := driver.Prefetch(tx, events)
@@ -168,7 +168,7 @@ func TestEmptyScopeIsTheDefaultScope(t *testing.T) {
 				return errors.Join(err, tx.SetData(unscoped, []byte("x")))
 			})
 		},
-		"Tx.Unclaim": func(e *engine.Engine) error {
+		"Unclaim": func(e *engine.Engine) error {
 			r, err := e.TryClaim(ctx, event("a"))
 			return errors.Join(err, e.Update(ctx, func(tx *engine.Tx) error { return driver.Unclaim(tx, unscoped, r.Record) }))
 		},
@@ -189,7 +189,7 @@ func TestEmptyScopeIsTheDefaultScope(t *testing.T) {
 			return err
 		},
 	}
-	gone := map[string]bool{"Tx.Unclaim": true, "Forget": true}
+	gone := map[string]bool{"Unclaim": true, "Forget": true}
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) {
 			without, _ := openMem(t, engine.Options{})

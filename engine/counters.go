@@ -6,7 +6,7 @@ import "sync/atomic"
 type counters struct {
 	verdicts   verdictCounters // those that are final
 	attempts   verdictCounters // all that were given
-	withdrawn  atomic.Uint64   // claims, by Tx.Unclaim
+	withdrawn  atomic.Uint64   // claims, by driver.Unclaim
 	cacheHits  atomic.Uint64
 	storeReads atomic.Uint64
 

@@ -54,10 +54,11 @@
 //
 // Transactions are optimistic: each is validated when it commits, and fails with ErrConflict if
 // another one has written what it read. UpdateOptions.Retries runs it again. Transactions that read
-// keys written by others conflict often if they run in parallel. In a lane (Engine.JoinLane,
-// UpdateOptions.Lane) they take turns: each begins when the one before it is applied. A lane only
-// schedules: every transaction is validated, with or without a turn, and no verdict waits for a
-// turn. While an open transaction has claimed an event, every other caller gets InFlight at once.
+// keys written by others conflict often if they run in parallel. In a lane (driver.JoinLane) they take
+// turns: each begins when the one before it is applied. A lane only schedules: every transaction is
+// validated, with or without a turn, and no verdict waits for a turn. While an open transaction has
+// claimed an event, every other caller gets InFlight at once. Package driver also runs parts of a
+// transaction in parallel.
 //
 // # Retention
 //

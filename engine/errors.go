@@ -21,7 +21,7 @@ var (
 
 	// ErrNotClaimed means that there is no claim to dead-letter or to set data of, because the
 	// transaction has not claimed the event or has rolled the claim back; or none to withdraw
-	// (Tx.Unclaim). Nothing was changed.
+	// (driver.Unclaim). Nothing was changed.
 	ErrNotClaimed = errors.New("hapax: the event is not claimed in this way: only the transaction that got Claimed may dead-letter it or set its data, and only a claim with the given record can be withdrawn")
 
 	// ErrLeaseLost means that a lease no longer holds its claim: another caller has taken the claim

@@ -13,7 +13,7 @@ type Stats struct {
 	// Attempts counts every verdict, also those that were rolled back. Those of a transaction count
 	// when it ends.
 	Attempts map[Verdict]uint64
-	// Withdrawn counts claims that Tx.Unclaim has withdrawn. Verdicts counts them too: as Claimed,
+	// Withdrawn counts claims that driver.Unclaim has withdrawn. Verdicts counts them too: as Claimed,
 	// and once more when they are claimed again.
 	Withdrawn uint64
 

@@ -53,7 +53,7 @@ func (o UpdateOptions) with(other UpdateOptions) UpdateOptions {
 // are returned: another caller may finish or withdraw that claim before the transaction commits.
 // After a conflict, Update returns ErrConflict with nothing applied, as soon as the conflicting writes
 // are visible to a new transaction. No verdict waits for a transaction that is open, so that two of them cannot block each other
-// (UpdateOptions.Lane makes transactions wait before they begin, for a bounded time); fn runs under
+// (driver.UpdateOptions.Lane makes transactions wait before they begin, for a bounded time); fn runs under
 // no lock, and may use the engine in addition to tx: an at-most-once claim made inside it commits
 // by itself.
 //

@@ -56,7 +56,7 @@ type Transactional struct {
 	// Decode converts a record for the handler; Record.Decoded returns the result. It is optional.
 	// Use it for work that depends only on the record: it is called for a few dozen records at once,
 	// which is faster than between the handlers, and partitions whose handlers read and write the
-	// same keys, and therefore take turns (engine.LaneMember), decode in parallel before the turn.
+	// same keys, and therefore take turns (driver.LaneMember), decode in parallel before the turn.
 	// Decode is omitted for most duplicates unless Route.Window is set, but may be called for one,
 	// and again for another attempt or after a conflict. Calls for one partition run one at a time unless
 	// Route.Concurrency is set. An error or a panic counts as one of the handler; Permanent and

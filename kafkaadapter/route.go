@@ -84,7 +84,7 @@ type Route struct {
 // key: a handler begins when those of all earlier records with its key have ended. Records that
 // name the same event are in order, too.
 //
-// With Transactional each record has a part of the batch's transaction (engine.Tx.SubTx): its
+// With Transactional each record has a part of the batch's transaction (driver.SubTx): its
 // handler does not see what the others write, and they commit together. Parts are joined in the
 // order of offsets, so the effect in the store is that of the handlers run one after the other. A
 // handler that has read what an earlier record of the batch then wrote runs again, as does one that

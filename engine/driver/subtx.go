@@ -18,7 +18,7 @@ import (
 // order in which they were joined. Verdicts and values in a part count only when Join or Discard
 // has returned nil; so does a failure.
 //
-// An Add is not a read: parts that add to one key are joined in parallel, and an AddError may be
+// An Add is not a read: parts that add to one key are joined in parallel, and an engine.AddError may be
 // returned by Join instead of Add.
 //
 // If two parts of one batch change the same key, one of them runs twice: run records of one key one
@@ -48,10 +48,10 @@ func BeginSubTx(tx *engine.Tx) (SubTx, error) {
 func (p SubTx) Tx() *engine.Tx { return p.tx }
 
 // Join adds the part's work to the transaction, and ends the part. If it returns an error, nothing
-// was added: ErrPartOutdated if the work must run again in a new part, engine.ErrLimit if the transaction
-// would get too large, an AddError if a sum overflows with the transaction's writes, ErrConflict if
-// the whole transaction conflicts, ErrNoTransaction if the part or the transaction has ended
-// before.
+// was added: ErrPartOutdated if the work must run again in a new part, or an error of package engine:
+// ErrLimit if the transaction would get too large, an AddError if a sum overflows with the
+// transaction's writes, ErrConflict if the whole transaction conflicts, ErrNoTransaction if the part
+// or the transaction has ended before.
 func (p SubTx) Join() error { return p.tx.Driver(key).EndSubTx(true) }
 
 // Discard rolls the part back and ends it. It returns ErrPartOutdated if the transaction has
