@@ -68,7 +68,7 @@ func (w *claimWorker) Do(say *runner.Voice) (err error) {
 		err := w.consume(p)
 		if err != nil {
 			err = fmt.Errorf("partition %d: %w", p, err)
-			w.say.Fail(err) // others may wait to be killed
+			w.say.Fail(err) // other partitions may wait for the kill
 		}
 		return err
 	})

@@ -48,7 +48,7 @@ func (p partition) attrs() []any {
 
 type hold struct {
 	sent  int   // plain relay: messages that the client has
-	times int   // how often it was held for a time, in succession
+	times int   // number of successive holds for a time
 	until int64 // when the partition is tried again; 0: when the client has an answer
 	over  bool  // the time until has come
 }

@@ -30,8 +30,8 @@ type batchLimits struct {
 	known   map[string]int32
 	refused map[string]bool // topics whose configuration the relay may not read; each was logged
 
-	// read returns max.message.bytes of topics, or segment.bytes if it is smaller, or why they are
-	// unknown; tests replace it.
+	// read returns max.message.bytes of topics, or segment.bytes if it is smaller. An error says
+	// why they are unknown. Tests replace it.
 	read func(ctx context.Context, topics []string) (map[string]int32, map[string]error)
 }
 

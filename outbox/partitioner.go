@@ -30,8 +30,8 @@ func (p topicPartitioner) free(r *kgo.Record) bool {
 	return r.Partition == entry.NoPartition && !p.TopicPartitioner.RequiresConsistency(r)
 }
 
-// RequiresConsistency reports whether Partition must choose among all partitions of the topic, and
-// so gets their number.
+// RequiresConsistency reports whether Partition chooses among all partitions of the topic,
+// including unavailable ones.
 func (p topicPartitioner) RequiresConsistency(r *kgo.Record) bool {
 	return !p.free(r) || p.holds.heldTopic(p.topic)
 }

@@ -33,7 +33,7 @@ func NewAbout(kind, program string, args []string) About {
 	return About{Kind: kind, Command: command, Commit: commit(), Machine: machine(), Go: runtime.Version(), Time: time.Now().UTC().Truncate(time.Second)}
 }
 
-// Where says when, from which sources and on which machine.
+// Where returns the date, the commit and the machine of the report.
 func (a About) Where() string {
 	s := a.Time.UTC().Format("2006-01-02 15:04 UTC")
 	if a.Commit != "" {

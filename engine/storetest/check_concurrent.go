@@ -84,7 +84,7 @@ func concurrentReads(e *env) {
 			seen = max(seen, number(record))
 			return nil
 		})
-		return low, err // it need not see batches applied before started is called; it must be whole
+		return low, err // which batches it sees is not checked here
 	})
 	read("Usage, BucketBytes, Verify", func(low int64) (int64, error) {
 		_, err := e.s.Usage()

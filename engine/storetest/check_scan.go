@@ -208,7 +208,8 @@ func (e *env) rewrite(buckets ...storage.Bucket) error {
 	return nil
 }
 
-// scanOfASpan compares scans of spans that begin and end inside and between buckets with a map.
+// scanOfASpan compares scans with a map, for spans that begin and end inside buckets and between
+// them.
 func scanOfASpan(e *env) {
 	scopes := []string{"a", "a\x00", "ab", "b"}
 	for i, scope := range scopes {

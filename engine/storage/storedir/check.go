@@ -29,8 +29,8 @@ func (d *Dir) Untrack(name string) {
 }
 
 // Check returns storage.ErrMoved if the name of the directory or of a tracked file no longer refers
-// to it, and at each later call too. OpenFile, Create, Rename and Remove check before they change
-// anything.
+// to it. After that every call returns the error. OpenFile, Create, Rename and Remove check before
+// they change anything.
 func (d *Dir) Check() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
