@@ -8,15 +8,14 @@ import (
 
 // assignments are the partitions currently assigned to the consumer.
 type assignments struct {
-	records int          // limit of each queue
-	memory  *feed.Memory // of all queues together
+	memory *feed.Memory // of all queues together
 
 	mu    sync.Mutex // guards parts; not held during I/O
 	parts map[topicPartition]*partition
 }
 
-func newAssignments(b Batching, memory *feed.Memory) *assignments {
-	return &assignments{records: max(4*b.MaxBatch, 512), memory: memory, parts: make(map[topicPartition]*partition)}
+func newAssignments(memory *feed.Memory) *assignments {
+	return &assignments{memory: memory, parts: make(map[topicPartition]*partition)}
 }
 
 // get returns a partition, nil if it is not assigned.
@@ -103,10 +102,13 @@ func (a *assignments) pause(p *partition) {
 	a.whileAssigned(p, func() { p.c.brokers.client.PauseFetchPartitions(p.only()) })
 }
 
-// resume lets the client fetch a partition whose queue has room again.
-func (a *assignments) resume(p *partition) {
-	a.whileAssigned(p, func() { p.c.brokers.client.ResumeFetchPartitions(p.only()) })
+// queues returns the queues of all partitions.
+func (a *assignments) queues() []*feed.Queue {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := make([]*feed.Queue, 0, len(a.parts))
+	for _, p := range a.parts {
+		all = append(all, p.queue)
+	}
+	return all
 }
-
-// limits returns the capacity of each queue; a partition whose queue is full is paused.
-func (a *assignments) limits() capacity { return capacity{a.records, a.memory.Share()} }

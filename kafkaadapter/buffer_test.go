@@ -30,13 +30,10 @@ func TestBufferedRecordsAreBoundedInBytes(t *testing.T) {
 	kafkatest.Receive(t, began)
 	p := m.parts.get(topicPartition{r.topic, 0})
 	kafkatest.Until(t, "a pause, or all records in memory", func() bool {
-		p.queue.mu.Lock()
-		defer p.queue.mu.Unlock()
-		return m.metric(t, "paused_total") > 0 || p.queue.n > records/2
+		n, _ := p.queue.Size()
+		return m.metric(t, "paused_total") > 0 || n > records/2
 	})
-	p.queue.mu.Lock()
-	held := p.queue.bytes
-	p.queue.mu.Unlock()
+	_, held := p.queue.Size()
 	if held += m.shared.brokers.client.BufferedFetchBytes(); held > budget {
 		t.Errorf("%d bytes are buffered, the bound is %d", held, budget)
 	}

@@ -247,7 +247,7 @@ func (c *committer) commitPinned(ctx context.Context, k commits) (errs map[*part
 	for p, commit := range k {
 		if p.offsets.replaced(now[p.tp().asked()], commit.self) {
 			c.parts.pause(p)
-			p.queue.abort(errCommitChanged)
+			p.queue.Abort(errCommitChanged)
 			errs[p] = errCommitChanged
 			delete(k, p)
 			continue

@@ -72,9 +72,9 @@ func (c *Consumer) gauges(labels prometheus.Labels) prometheus.Collector {
 
 // newConsumer makes the parts of a consumer.
 func newConsumer(options Options) *Consumer {
-	s := &shared{opt: options, links: links{failed: make(chan struct{}, 1)}, memory: feed.NewMemory(options.Batching.MaxBufferedBytes), surveys: make(chan struct{}, 4), fatal: make(chan error, 1)}
+	s := &shared{opt: options, links: links{failed: make(chan struct{}, 1)}, memory: feed.NewMemory(options.Batching.MaxBufferedBytes, max(4*options.Batching.MaxBatch, 512)), surveys: make(chan struct{}, 4), fatal: make(chan error, 1)}
 	s.reach.Grace, s.reach.Quiet = options.Timeouts.Silence/3, options.Timeouts.Silence
-	parts := newAssignments(options.Batching, s.memory)
+	parts := newAssignments(s.memory)
 	commits := newCommitter(s, parts)
 	ask := requests{&openings{}, make(chan *partition, 16), commits}
 	assign := &assigner{shared: s, parts: parts, commits: commits, requests: ask, awaited: make(map[topicPartition]bool)}

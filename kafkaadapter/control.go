@@ -116,7 +116,7 @@ func (c *Consumer) setPaused(paused bool, topic string, partitions []int32) erro
 	c.shared.pauses.set(paused, topic, partitions)
 	for _, p := range c.parts.all() {
 		if p.pos.Topic == topic && (len(partitions) == 0 || slices.Contains(partitions, p.pos.Partition)) {
-			p.queue.nudge()
+			p.queue.Wake()
 		}
 	}
 	return nil

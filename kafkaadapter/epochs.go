@@ -74,6 +74,6 @@ func (w *worker) checkShape() state {
 // be looked up again.
 func (w *worker) drop(cause error) {
 	w.partition.all.pause(w.partition)
-	w.partition.queue.close()
+	w.partition.queue.Close()
 	w.state.cause = cause
 }

@@ -138,7 +138,7 @@ func TestReplacedRecordsThatWereNotHandledAreReadAgain(t *testing.T) {
 	m.pause(t, r.topic)
 	p := m.parts.get(topicPartition{r.topic, 0})
 	fetched := func(n int) func() bool {
-		return func() bool { p.queue.mu.Lock(); defer p.queue.mu.Unlock(); return p.queue.n >= n }
+		return func() bool { queued, _ := p.queue.Size(); return queued >= n }
 	}
 	r.send(t, 0, "b", "c")
 	kafkatest.Until(t, "b and c", fetched(2))
@@ -175,7 +175,7 @@ func fetchedInANewEpoch(t *testing.T) (*rig, *member) {
 	p := m.parts.get(topicPartition{r.topic, 0})
 	r.raiseEpoch(t)
 	r.send(t, 0, "b")
-	kafkatest.Until(t, "b", func() bool { return !p.queue.isIdle() })
+	kafkatest.Until(t, "b", func() bool { return !p.queue.IsIdle() })
 	return r, m
 }
 

@@ -89,7 +89,7 @@ func (w *worker) missing(err error) state {
 // the batch commits with its dead letter. A batch of an aborted transaction has no records, and a
 // control record takes its place.
 func passLarge(w *worker, e *kgo.ErrDecompressTooLarge) state {
-	w.partition.queue.close()
+	w.partition.queue.Close()
 	l := newLargeBatch(e, w.partition.c.opt.Batching.MaxBufferedBytes)
 	aborted, err := isAborted(w, e.Offset)
 	switch {

@@ -75,7 +75,7 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 		if at := p.hold.get(); !at.IsZero() {
 			gauge(g.holdAge, time.Since(at).Seconds())
 		}
-		if p.isPaused() {
+		if p.IsPaused() {
 			gauge(g.isPaused, 1)
 		}
 		if e := p.status().stop; e != nil {

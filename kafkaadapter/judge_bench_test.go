@@ -18,6 +18,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/feed"
 	"github.com/hapax-dev/hapax/telemetry"
 )
 
@@ -114,7 +115,7 @@ func judging(b testing.TB, observer engine.Observer) (judge func(), records int)
 	var fetched []kgo.Record
 	size := int64(0)
 	for _, rec := range recs {
-		fetched, size = append(fetched, *rec), size+recordBytes(rec)
+		fetched, size = append(fetched, *rec), size+feed.RecordBytes(rec)
 	}
 	return func() {
 		for i, rec := range recs {

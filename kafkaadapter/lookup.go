@@ -23,7 +23,7 @@ type finder struct {
 // lookUp requests the data that takeOver needs from the brokers. The partition is paused meanwhile,
 // and its queue is closed.
 func (f *finder) lookUp() state {
-	f.partition.queue.close()
+	f.partition.queue.Close()
 	f.state.taken, f.state.large = nil, nil
 	if !f.state.mayClaim() {
 		return failingOpen

@@ -12,14 +12,14 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/feed"
 )
 
 // queued is the memory of the records in the queues of a member.
 func (m *member) queued() (bytes int64) {
 	for _, p := range m.parts.all() {
-		p.queue.mu.Lock()
-		bytes += p.queue.bytes
-		p.queue.mu.Unlock()
+		_, held := p.queue.Size()
+		bytes += held
 	}
 	return bytes
 }
@@ -35,7 +35,7 @@ func (r *rig) fill(t *testing.T, n int, size int32, codec kgo.CompressionCodec) 
 			rec := r.event(p, fmt.Sprint(p, "-", i))
 			rec.Value = []byte(strings.Repeat(fmt.Sprintf(`{"payment":%d,"amount":"12.50","currency":"EUR"},`, i), 20))
 			recs = append(recs, rec)
-			bytes += recordBytes(rec)
+			bytes += feed.RecordBytes(rec)
 		}
 	}
 	if err := c.ProduceSync(t.Context(), recs...).FirstErr(); err != nil {
@@ -66,10 +66,7 @@ func (r *rig) hanging() (mode Transactional, begun func() int, release chan stru
 // isSettled reports whether no queue takes more records while handlers hang.
 func (m *member) isSettled() bool {
 	for _, p := range m.parts.all() {
-		p.queue.mu.Lock()
-		more := p.queue.open && !p.queue.paused && !p.queue.held
-		p.queue.mu.Unlock()
-		if more {
+		if p.queue.IsFetched() {
 			return false
 		}
 	}

@@ -50,7 +50,7 @@ func (l *poller) opened(asked map[*partition]opening) {
 	all := make([]topicPartition, 0, len(asked))
 	for p, at := range asked {
 		p.fetched, p.fetchID = true, at.topicID
-		p.queue.start(at.offset)
+		p.queue.Start(at.offset)
 		all = append(all, p.tp())
 	}
 	if len(all) > 0 {

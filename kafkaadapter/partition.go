@@ -11,6 +11,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/wait"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/feed"
 )
 
 // A partition is one assignment of a partition to this consumer, as the poll loop, the callbacks of
@@ -21,7 +22,7 @@ type partition struct {
 	pos      engine.OffsetKey
 	route    *Route
 	log      *slog.Logger
-	queue    queue                // filled by the poll loop, emptied by the goroutine
+	queue    *feed.Queue          // filled by the poll loop, emptied by the goroutine
 	link     atomic.Pointer[link] // to the store; nil before the first
 	open     atomic.Bool          // records are handled without claims: see unprotected.go
 	fence    fence                // owns the partition in the store
@@ -63,7 +64,6 @@ func newPartition(c *shared, all *assignments, tp topicPartition, committed *bro
 	p := &partition{
 		c: c, all: all, pos: pos, route: route,
 		log:       c.opt.Telemetry.Logger.With("topic", tp.topic, "partition", tp.partition),
-		queue:     queue{wake: make(chan struct{}, 1), memory: all.memory},
 		offsets:   offsets{kafka: committed, seen: committed},
 		hold:      hold{name: holdName(pos), lateness: route.AllowedLateness + route.Window},
 		handlers:  handlers{limit: route.HandlerTimeout, ends: make([]atomic.Int64, max(1, route.Concurrency.Handlers))},
@@ -72,6 +72,7 @@ func newPartition(c *shared, all *assignments, tp topicPartition, committed *bro
 		adoptions: make(chan *adoption),
 		fetchAt:   at,
 	}
+	p.queue = feed.NewQueue(all.memory, p)
 	p.fence = newFence(p.engine, pos)
 	p.handlers.running.Store(-1)
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
@@ -180,7 +181,28 @@ func (p *partition) attemptLimit() uint64 {
 	return math.MaxUint64
 }
 
-func (p *partition) isPaused() bool { return p.c.pauses.has(p.tp()) }
+// IsPaused reports whether the application has paused the partition.
+func (p *partition) IsPaused() bool { return p.c.pauses.has(p.tp()) }
+
+// Stable, Pause and Resume are for the queue, see feed.Owner.
+func (p *partition) Stable() int64 { return p.ends.stable.Load() }
+
+func (p *partition) Pause(change func() bool) {
+	p.all.whileAssigned(p, func() {
+		if change() {
+			p.c.brokers.client.PauseFetchPartitions(p.only())
+			p.c.m.paused.WithLabelValues(p.pos.Topic).Inc()
+		}
+	})
+}
+
+func (p *partition) Resume(change func() bool) {
+	p.all.whileAssigned(p, func() {
+		if change() {
+			p.c.brokers.client.ResumeFetchPartitions(p.only())
+		}
+	})
+}
 
 // status returns the state, the reason if the partition is not read, and the time of the next try.
 func (p *partition) status() status {

@@ -15,7 +15,7 @@ func (m *member) untilPaused(t *testing.T, tp topicPartition) {
 	t.Helper()
 	kafkatest.Until(t, "a paused partition with records", func() bool {
 		p := m.parts.get(tp)
-		return p != nil && p.status().state == paused && !p.queue.isIdle()
+		return p != nil && p.status().state == paused && !p.queue.IsIdle()
 	})
 }
 
@@ -91,7 +91,7 @@ func TestPausedTopicIsPausedForPartitionsThatAreAssignedLater(t *testing.T) {
 	if err := m.Resume(r.topic, 0); err != nil {
 		t.Fatal(err)
 	}
-	if !m.parts.get(tp).isPaused() {
+	if !m.parts.get(tp).IsPaused() {
 		t.Error("resuming a partition ends the pause of its topic")
 	}
 	if got := r.handledIDs(); len(got) > 0 {

@@ -92,7 +92,7 @@ func (n *pinner) checkShapes(details kadm.TopicDetails) {
 		d, found := details[p.pos.Topic]
 		if known := p.shape.Load(); known != nil && found && d.Err == nil && !shapeOf(d).follows(*known) {
 			n.assigner.parts.pause(p)
-			p.queue.interrupt(errShapeChanged)
+			p.queue.Interrupt(errShapeChanged)
 		}
 	}
 }

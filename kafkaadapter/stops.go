@@ -67,7 +67,7 @@ func (r *partitionState) stopForNow(reason string, err error, retry state) state
 // stopBefore stops the partition for the assignment before a record that it cannot pass.
 func (r *partitionState) stopBefore(reason string, err error) state {
 	r.partition.all.pause(r.partition)
-	r.partition.queue.close()
+	r.partition.queue.Close()
 	return r.stop(reason, err)
 }
 
@@ -112,7 +112,7 @@ func (r *partitionState) fencedOff(err error) state {
 		return ended
 	}
 	r.partition.all.pause(r.partition)
-	r.partition.queue.close()
+	r.partition.queue.Close()
 	r.partition.fence.marked.Store(false)
 	r.taken, r.pending = nil, nil // the other owner may have changed the store
 	heartbeat, _ := r.partition.c.brokers.client.OptValue(kgo.HeartbeatInterval).(time.Duration)

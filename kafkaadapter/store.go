@@ -159,7 +159,7 @@ func (b *binder) reopen(ctx context.Context) (done bool) {
 	b.shared.links.set(l)
 	b.shared.opt.Telemetry.Logger.Info("the store is open again: records are claimed", "group", b.shared.opt.Group)
 	for _, p := range b.parts.all() {
-		p.queue.nudge()
+		p.queue.Wake()
 	}
 	return true
 }

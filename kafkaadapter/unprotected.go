@@ -20,7 +20,7 @@ import (
 // commit. The offset is committed to Kafka with the mark before anything is handled.
 func (f *finder) failOpen() state {
 	f.partition.all.pause(f.partition)
-	f.partition.queue.close()
+	f.partition.queue.Close()
 	f.state.taken, f.state.pending = nil, nil
 	f.partition.before.Store(nil) // an earlier assignment has its fence in a store that accepts no more writes
 	f.endAdoption(ErrUnprotected)
@@ -89,7 +89,7 @@ func (w *worker) runOpen() state {
 		switch {
 		case w.partition.isEnding():
 			return ended
-		case w.partition.isPaused():
+		case w.partition.IsPaused():
 			return paused
 		case w.state.isOutdated():
 			return lookingUp

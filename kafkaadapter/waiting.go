@@ -18,7 +18,7 @@ func (c *shared) wakeLoop(ctx context.Context, parts *assignments) {
 		case <-t.C:
 		}
 		for _, p := range parts.all() {
-			p.queue.nudge()
+			p.queue.Wake()
 		}
 	}
 }
@@ -48,12 +48,12 @@ func (r *partitionState) waitStopped() state {
 func (r *partitionState) waitPaused() state {
 	gone := false
 	r.isRead()
-	for r.partition.isPaused() {
+	for r.partition.IsPaused() {
 		gone = gone || makeRoom(r)
 		select {
 		case <-r.partition.ending.Done():
 			return ended
-		case <-r.partition.queue.wake:
+		case <-r.partition.queue.C:
 		}
 	}
 	if gone {
@@ -66,11 +66,11 @@ func (r *partitionState) waitPaused() state {
 // of other partitions use up the memory: others would starve. It reports whether the partition must be
 // looked up to read them again.
 func makeRoom(r *partitionState) (gone bool) {
-	if r.large != nil || !r.partition.c.memory.IsFull() || r.partition.queue.isClosed() {
+	if r.large != nil || !r.partition.c.memory.IsFull() || r.partition.queue.IsClosed() {
 		return false
 	}
 	r.partition.all.pause(r.partition)
-	r.partition.queue.close()
+	r.partition.queue.Close()
 	clear(r.buf[:cap(r.buf)])
 	r.taken, r.cause = nil, nil
 	r.lookout.recycleAll()
@@ -100,11 +100,11 @@ func (r *partitionState) isSilent() bool {
 // listen reports a silent partition, and waits for the broker. The client continues fetching.
 func (r *partitionState) listen() state {
 	r.report("silent", fmt.Errorf("%w: offset %d, last stable offset %d", ErrSilent, r.next, r.partition.ends.stable.Load()), time.Time{})
-	for r.partition.queue.isIdle() && r.unanswered() {
+	for r.partition.queue.IsIdle() && r.unanswered() {
 		select {
 		case <-r.partition.ending.Done():
 			return ended
-		case <-r.partition.queue.wake:
+		case <-r.partition.queue.C:
 		}
 	}
 	r.waitsSince = time.Time{}

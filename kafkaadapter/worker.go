@@ -82,17 +82,14 @@ func (w *worker) take() state {
 	w.partition.handlers.hands.end()
 	for !w.partition.isEnding() {
 		switch {
-		case w.partition.isPaused():
+		case w.partition.IsPaused():
 			return paused
 		case w.state.isOutdated(), w.state.large != nil: // the client has stopped before the batch
 			return lookingUp
 		}
-		recs, resume, fault := w.partition.queue.pop(w.state.buf[:0], min(w.state.size.n, int(w.partition.fence.width)), w.partition.all.limits())
+		recs, fault := w.partition.queue.Pop(w.state.buf[:0], min(w.state.size.n, int(w.partition.fence.width)))
 		if w.state.buf = recs; len(recs) > 0 {
-			w.partition.handlers.hands.begin(w.partition.queue.poppedBytes(), len(recs))
-		}
-		if resume {
-			w.partition.all.resume(w.partition)
+			w.partition.handlers.hands.begin(w.partition.queue.PoppedBytes(), len(recs))
 		}
 		switch {
 		case len(recs) > 0:
@@ -114,7 +111,7 @@ func (w *worker) take() state {
 		}
 		select {
 		case <-w.partition.ending.Done():
-		case <-w.partition.queue.wake:
+		case <-w.partition.queue.C:
 		}
 	}
 	return ended
@@ -134,7 +131,7 @@ func (w *worker) idle() {
 
 // faulted returns the state after an error of the client that stopped fetching the partition.
 func (w *worker) faulted(err error) state {
-	w.partition.queue.close()
+	w.partition.queue.Close()
 	w.state.cause = err
 	large := (*kgo.ErrDecompressTooLarge)(nil)
 	switch {
@@ -240,7 +237,7 @@ func (w *worker) beforeBatch() state {
 			return next
 		}
 	}
-	if w.partition.isPaused() {
+	if w.partition.IsPaused() {
 		return paused
 	}
 	return running

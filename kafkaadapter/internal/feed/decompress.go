@@ -9,10 +9,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// RecordMemory estimates the memory of a fetched record without its contents: the struct, and its
-// share of slices.
-const RecordMemory = 256
-
 // A Decompressor bounds the memory of decompressed records. A few kilobytes can decompress to
 // gigabytes, and a client decompresses all that a broker has sent before it is polled.
 //
@@ -61,7 +57,7 @@ func (d *Decompressor) Decompress(src []byte, codec kgo.CompressionCodecType) ([
 	if err != nil {
 		return nil, err
 	}
-	if int64(len(out))+RecordMemory*countRecords(out) > d.most {
+	if int64(len(out))+recordMemory*countRecords(out) > d.most {
 		return nil, kgo.ErrMaxDecompress
 	}
 	return out, nil

@@ -40,7 +40,7 @@ func TestDecompressorRefusesWhatTheMemoryHasNoRoomFor(t *testing.T) {
 		}
 		return packed.Bytes()
 	}
-	m := NewMemory(1 << 20)
+	m := NewMemory(1<<20, 1000)
 	d, err := NewDecompressor(m)
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func TestDecompressorRefusesWhatTheMemoryHasNoRoomFor(t *testing.T) {
 		}
 	}
 	read(m, 1000, 1<<19, 1)
-	m.Hold(1 << 19)
+	m.hold(1 << 19)
 	if _, err := d.Decompress(small, kgo.CodecZstd); !errors.Is(err, ErrFull) {
 		t.Errorf("a small batch while queues and the client use up the memory: %v", err)
 	}

@@ -1,4 +1,8 @@
-// Package feed bounds the memory of fetched records, and surveys the log for gaps.
+// Package feed holds fetched records within a bound of memory until they are handled, and surveys the log for gaps.
+//
+// The poll loop puts records into the Queue of their partition, whose goroutine takes them out. A Memory
+// counts what all queues hold, a Decompressor keeps the client within it, and a Flow decides what is
+// fetched next.
 package feed
 
 import (
@@ -11,14 +15,15 @@ import (
 // A Memory counts the memory of fetched records, in decompressed bytes, and divides what is left of
 // it among the next fetches. Queues and the client take from it; nothing waits for it.
 //
-// It is a hook of the client, and safe for concurrent use apart from Plan and Polled, which the poll
-// loop calls.
+// It is a hook of the client, and safe for concurrent use apart from Polled, which the poll loop
+// calls.
 type Memory struct {
-	most int64
+	most    int64
+	records int // in a queue before its partition is paused
 
 	held    atomic.Int64 // by queues
 	fetched atomic.Int64 // by the client, since the last poll
-	share   atomic.Int64 // of each queue
+	share   atomic.Int64 // of each queue, before its partition is paused; see divide
 
 	// what the batches of the log since the last poll were on the wire, and are in memory
 	wire, memory atomic.Int64
@@ -27,32 +32,29 @@ type Memory struct {
 
 var _ kgo.HookFetchBatchRead = (*Memory)(nil)
 
+// recordMemory estimates the memory of a fetched record without its contents: the struct, and its
+// share of slices.
+const recordMemory = 256
+
 // firstRatio is assumed until batches were fetched. JSON compresses to a tenth and less; too high a
 // ratio makes the first fetch smaller.
 const firstRatio = 32
 
-// NewMemory returns a memory of the given number of bytes.
-func NewMemory(most int64) *Memory {
-	m := &Memory{most: most, ratio: firstRatio}
+// NewMemory returns a memory of the given number of bytes, for queues of a number of records.
+func NewMemory(most int64, records int) *Memory {
+	m := &Memory{most: most, records: records, ratio: firstRatio}
 	m.divide(0)
 	return m
 }
 
-// Hold adds to what queues hold; bytes is negative for records that are done.
-func (m *Memory) Hold(bytes int64) { m.held.Add(bytes) }
-
-// Held is what queues hold.
-func (m *Memory) Held() int64 { return m.held.Load() }
+// hold adds to what queues hold; bytes is negative for records that are done.
+func (m *Memory) hold(bytes int64) { m.held.Add(bytes) }
 
 // IsFull reports whether queues hold all of the memory.
 func (m *Memory) IsFull() bool { return m.held.Load() >= m.most }
 
-// HasRoom reports whether a memory that was full can be fetched into again.
-func (m *Memory) HasRoom() bool { return m.held.Load() < m.most-m.most/16 }
-
-// Share is what a queue may hold before its partition is paused. It does not depend on the number of
-// partitions that have no records.
-func (m *Memory) Share() int64 { return m.share.Load() }
+// hasRoom reports whether a memory that was full can be fetched into again.
+func (m *Memory) hasRoom() bool { return m.held.Load() < m.most-m.most/16 }
 
 // refuses reports whether the client is to decompress nothing more.
 func (m *Memory) refuses() bool { return m.held.Load()+m.fetched.Load() >= m.most }
@@ -62,7 +64,7 @@ func (m *Memory) OnFetchBatchRead(_ kgo.BrokerMetadata, _ string, _ int32, b kgo
 	if b.NumRecords == 0 {
 		return // it was not decompressed
 	}
-	bytes := int64(b.UncompressedBytes) + RecordMemory*int64(b.NumRecords)
+	bytes := int64(b.UncompressedBytes) + recordMemory*int64(b.NumRecords)
 	m.fetched.Add(bytes)
 	m.memory.Add(bytes)
 	m.wire.Add(int64(b.CompressedBytes))
@@ -87,11 +89,11 @@ func (m *Memory) Polled() {
 // partition.
 type Plan struct{ Fetch, Partition int32 }
 
-// Plan divides the memory among the partitions that want it, because they have records or the broker has
+// plan divides the memory among the partitions that want it, because they have records or the broker has
 // some for them, and plans the next fetches of a number of brokers within limits. Half of what is
 // left stays for partitions that will want it. A broker answers with at least one batch of the log,
 // however small the plan is.
-func (m *Memory) Plan(wanting, brokers int, limits Plan) Plan {
+func (m *Memory) plan(wanting, brokers int, limits Plan) Plan {
 	share := m.divide(wanting)
 	left := max(0, m.most-m.held.Load()-m.fetched.Load()) / 2
 	fetch := m.onWire(left/int64(max(1, brokers)), limits.Fetch)

@@ -95,13 +95,13 @@ func TestSurveyDecompressesEachBatchOnce(t *testing.T) {
 			{ProducerID: 7, FirstOffset: 26}, {ProducerID: 7, FirstOffset: 10}, {ProducerID: 8, FirstOffset: 0},
 		},
 	}
-	d, err := NewDecompressor(NewMemory(1 << 20))
+	d, err := NewDecompressor(NewMemory(1<<20, 1000))
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &counting{Decompressor: d.inner}
 	d.inner = c
-	d.memory.Hold(1 << 30) // what is surveyed is not kept
+	d.memory.hold(1 << 30) // what is surveyed is not kept
 	s, err := NewSurvey(raw, "in", 1, d)
 	if want := []int64{3, 9, 23, 41}; err != nil || s.from != 1 || s.to != 43 || !slices.Equal(s.records, want) {
 		t.Errorf("%+v, %v; want records %v", s, err, want)

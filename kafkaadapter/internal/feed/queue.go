@@ -1,20 +1,33 @@
-package kafkaadapter
+package feed
 
 import (
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"github.com/hapax-dev/hapax/kafkaadapter/internal/feed"
 )
 
-// A queue holds the fetched records of a partition between the poll loop, which fills it, and the
+// An Owner is the assigned partition of a queue.
+type Owner interface {
+	// Stable is the last stable offset, as the broker has reported it.
+	Stable() int64
+	// IsPaused reports whether the application has paused the partition.
+	IsPaused() bool
+	// Pause and Resume tell the client whether to fetch the partition, if the assignment is the current
+	// one and change, which does not block, returns true.
+	Pause(change func() bool)
+	Resume(change func() bool)
+}
+
+// A Queue holds the fetched records of a partition between the poll loop, which fills it, and the
 // partition's goroutine, which empties it. A closed queue drops records: the client's offset is set
 // back before it is opened again.
-type queue struct {
-	wake   chan struct{} // something happened that the goroutine must look at
-	memory *feed.Memory
+type Queue struct {
+	C <-chan struct{} // something happened that the goroutine must look at
+
+	c      chan struct{}
+	memory *Memory
+	owner  Owner
 
 	mu     sync.Mutex // guards the rest
 	open   bool
@@ -33,6 +46,12 @@ type queue struct {
 	slow     bool // the goroutine took longer than pauseAfter to empty a full queue
 }
 
+// NewQueue returns a closed queue.
+func NewQueue(m *Memory, owner Owner) *Queue {
+	c := make(chan struct{}, 1)
+	return &Queue{C: c, c: c, memory: m, owner: owner}
+}
+
 // pauseAfter is how long the poll loop waits for a full queue before it stops fetching that
 // partition. A pause discards the records that the client has buffered, and its end takes effect
 // only with the next fetch after the one in progress. So pauses are for partitions that are stuck
@@ -40,55 +59,55 @@ type queue struct {
 // empty its queue is paused at once the next time.
 const pauseAfter = time.Second
 
-// recordBytes estimates the memory of a fetched record.
-func recordBytes(r *kgo.Record) int64 {
-	n := feed.RecordMemory + len(r.Key) + len(r.Value)
+// RecordBytes estimates the memory of a fetched record.
+func RecordBytes(r *kgo.Record) int64 {
+	n := recordMemory + len(r.Key) + len(r.Value)
 	for i := range r.Headers {
 		n += 48 + len(r.Headers[i].Key) + len(r.Headers[i].Value)
 	}
 	return int64(n)
 }
 
-// poppedBytes returns the size of the records that were popped last, without their copies.
-func (q *queue) poppedBytes() int64 {
+// PoppedBytes returns the size of the records that were popped last, without their copies.
+func (q *Queue) PoppedBytes() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.popped / 2
 }
 
 // book tells the memory how much the queue holds. q.mu is held.
-func (q *queue) book() {
+func (q *Queue) book() {
 	if q.bytes != q.booked {
-		q.memory.Hold(q.bytes - q.booked)
+		q.memory.hold(q.bytes - q.booked)
 		q.booked = q.bytes
 	}
 }
 
-func (q *queue) nudge() {
+func (q *Queue) Wake() {
 	select {
-	case q.wake <- struct{}{}:
+	case q.c <- struct{}{}:
 	default:
 	}
 }
 
-// start opens an empty queue for the records from an offset on.
-func (q *queue) start(from int64) {
+// Start opens an empty queue for the records from an offset on.
+func (q *Queue) Start(from int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	defer q.book()
 	q.open, q.recs, q.n, q.bytes, q.popped, q.next, q.fault, q.paused, q.held = true, nil, 0, 0, 0, from, nil, false, false
 }
 
-// close drops the records in the queue, and all that are pushed later.
-func (q *queue) close() {
+// Close drops the records in the queue, and all that are pushed later.
+func (q *Queue) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	defer q.book()
 	q.open, q.recs, q.n, q.bytes, q.popped, q.fault, q.paused, q.held = false, nil, 0, 0, 0, nil, false, false
 }
 
-// push adds records. A closed queue drops them.
-func (q *queue) push(recs []*kgo.Record) {
+// Push adds records. A closed queue drops them.
+func (q *Queue) Push(recs []*kgo.Record) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.open || q.fault != nil {
@@ -99,48 +118,58 @@ func (q *queue) push(recs []*kgo.Record) {
 		q.n += len(recs)
 		q.next = recs[len(recs)-1].Offset + 1
 		for _, r := range recs {
-			q.bytes += recordBytes(r)
+			q.bytes += RecordBytes(r)
 		}
 		q.book()
 	}
-	q.nudge()
+	q.Wake()
 }
 
-// interrupt records why no more records come: the first reason counts.
-func (q *queue) interrupt(err error) {
+// Interrupt records why no more records come: the first reason counts.
+func (q *Queue) Interrupt(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.open && q.fault == nil {
 		q.fault = err
-		q.nudge()
+		q.Wake()
 	}
 }
 
-// abort drops the records in the queue, and records why no more come.
-func (q *queue) abort(err error) {
+// Abort drops the records in the queue, and records why no more come.
+func (q *Queue) Abort(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.open {
 		q.recs, q.n, q.bytes, q.fault = nil, 0, q.popped, err
 		q.book()
-		q.nudge()
+		q.Wake()
 	}
 }
 
-// pop takes up to n records in order, appended to dst, which is empty. The records that were popped
+// Pop takes up to n records in order, appended to dst, which is empty. The records that were popped
 // before are done, and their memory is no longer counted. Once the queue is empty, fault says why
-// no more come. resume is set if the client may fetch the partition again.
-func (q *queue) pop(dst []*kgo.Record, n int, limit capacity) (recs []*kgo.Record, resume bool, fault error) {
+// no more come.
+func (q *Queue) Pop(dst []*kgo.Record, n int) (recs []*kgo.Record, fault error) {
+	recs, resume, fault := q.pop(dst, n)
+	if resume {
+		q.owner.Resume(func() bool { return true })
+	}
+	return recs, fault
+}
+
+// pop reports in addition whether the client may fetch the partition again.
+func (q *Queue) pop(dst []*kgo.Record, n int) (recs []*kgo.Record, resume bool, fault error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	defer q.book()
+	share := q.memory.share.Load()
 	q.bytes -= q.popped
 	q.popped = 0
-	for len(q.recs) > 0 && len(dst) < n && q.popped < limit.bytes/2 {
+	for len(q.recs) > 0 && len(dst) < n && q.popped < share/2 {
 		head := q.recs[0]
 		k := 0
-		for k < min(n-len(dst), len(head)) && q.popped < limit.bytes/2 {
-			n := recordBytes(head[k])
+		for k < min(n-len(dst), len(head)) && q.popped < share/2 {
+			n := RecordBytes(head[k])
 			q.popped += 2 * n // with the copy of which hands tells
 			q.bytes += n
 			k++
@@ -153,7 +182,7 @@ func (q *queue) pop(dst []*kgo.Record, n int, limit capacity) (recs []*kgo.Recor
 			q.recs = q.recs[1:]
 		}
 	}
-	if q.paused && q.n <= limit.records/4 && q.bytes <= limit.bytes/4 {
+	if q.paused && q.n <= q.memory.records/4 && q.bytes <= share/4 {
 		q.paused, q.slow, resume = false, time.Since(q.pausedAt) > pauseAfter, !q.held
 	}
 	if len(dst) == 0 {
@@ -162,24 +191,28 @@ func (q *queue) pop(dst []*kgo.Record, n int, limit capacity) (recs []*kgo.Recor
 	return dst, resume, fault
 }
 
-// A capacity is the limit of a queue; a partition whose queue has reached it is paused.
-type capacity struct {
-	records int
-	bytes   int64
-}
-
 // full reports whether the goroutine has enough records. q.mu is held.
-func (q *queue) full(limit capacity) bool { return q.n >= limit.records || q.bytes >= limit.bytes }
+func (q *Queue) full() bool { return q.n >= q.memory.records || q.hasShare() }
+
+// hasShare reports whether the queue has used its share of the memory. q.mu is held.
+func (q *Queue) hasShare() bool { return q.bytes >= q.memory.share.Load() }
 
 // room reports whether the client may be polled: the queue takes more, or its partition is paused.
-func (q *queue) room(limit capacity) bool {
+func (q *Queue) room() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.paused || !q.full(limit)
+	return q.paused || !q.full()
+}
+
+// isOver reports whether the queue has used its share of the memory, and its partition is not paused.
+func (q *Queue) isOver() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return !q.paused && q.hasShare()
 }
 
 // holdBack pauses the partition until letGo, and reports whether it was fetched before.
-func (q *queue) holdBack() bool {
+func (q *Queue) holdBack() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.open || q.held || q.fault != nil {
@@ -190,7 +223,7 @@ func (q *queue) holdBack() bool {
 }
 
 // letGo ends a pause by holdBack, and reports whether the client may fetch the partition again.
-func (q *queue) letGo() bool {
+func (q *Queue) letGo() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	was := q.held
@@ -198,7 +231,7 @@ func (q *queue) letGo() bool {
 	return was && !q.paused && q.fault == nil
 }
 
-func (q *queue) isSlow() bool {
+func (q *Queue) isSlow() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.slow
@@ -206,18 +239,18 @@ func (q *queue) isSlow() bool {
 
 // pause records that a full queue's partition is paused, and reports whether it was not paused
 // before.
-func (q *queue) pause(limit capacity) bool {
+func (q *Queue) pause() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.paused || !q.open || !q.full(limit) {
+	if q.paused || !q.open || !q.full() {
 		return false
 	}
 	q.paused, q.pausedAt = true, time.Now()
 	return true
 }
 
-// isIdle reports whether the goroutine has nothing to take from the queue.
-func (q *queue) isIdle() bool {
+// IsIdle reports whether the goroutine has nothing to take from the queue.
+func (q *Queue) IsIdle() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.n == 0 && q.fault == nil
@@ -225,29 +258,43 @@ func (q *queue) isIdle() bool {
 
 // starves reports whether the queue is empty although the broker has records before the given
 // offset that were not fetched yet.
-func (q *queue) starves(stable int64) bool {
+func (q *Queue) starves(stable int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.open && !q.paused && q.fault == nil && q.n == 0 && q.next < stable
 }
 
-// isClosed reports whether the queue takes no records.
-func (q *queue) isClosed() bool {
+// IsClosed reports whether the queue takes no records.
+func (q *Queue) IsClosed() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return !q.open
 }
 
 // holds reports whether records of the queue are in memory, also of those that were popped last.
-func (q *queue) holds() bool {
+func (q *Queue) holds() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.bytes > 0
 }
 
 // isBusy reports whether the queue has records, and its partition is not paused.
-func (q *queue) isBusy() bool {
+func (q *Queue) isBusy() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.n > 0 && !q.paused
+}
+
+// Size returns the number of records that wait in the queue, and the memory of all that it counts.
+func (q *Queue) Size() (n int, bytes int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.n, q.bytes
+}
+
+// IsFetched reports whether the queue takes records, and its partition is not paused.
+func (q *Queue) IsFetched() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.open && !q.paused && !q.held
 }

@@ -1,0 +1,116 @@
+package feed
+
+import (
+	"context"
+	"time"
+)
+
+// starveAfter is how long the poll loop waits for a full queue while another partition has no
+// records although the broker has some for it. idleAfter is the same for the case that only the
+// partitions with full queues have records. After that, queues may exceed their number of records,
+// up to their limit in bytes.
+const (
+	starveAfter = 100 * time.Millisecond
+	idleAfter   = 5 * time.Millisecond
+)
+
+// A Flow decides what the client fetches: how much, and of which partitions. The poll loop uses it.
+type Flow struct {
+	// Brokers is the number of brokers that are fetched from at a time.
+	Brokers int
+
+	memory  *Memory
+	most    Plan
+	fetch   func(Plan)
+	holding bool // no partition is fetched, because the memory is full
+}
+
+// NewFlow returns a flow that plans fetches within a limit. fetch tells the client the plan.
+func NewFlow(m *Memory, most Plan, fetch func(Plan)) *Flow {
+	return &Flow{Brokers: 1, memory: m, most: most, fetch: fetch}
+}
+
+// Wait waits while a goroutine has enough records, or while the memory is full; a partition
+// that stays full is paused. It does not wait for long if the client must be polled urgently. It plans
+// the fetches that follow, and reports whether there are none until the memory has room.
+func (f *Flow) Wait(ctx context.Context, queues func() []*Queue, urgent func() bool) (holding bool) {
+	began := time.Now()
+	// when no partition starved last, and when a partition that is not full last had records
+	fed, busy := began, began
+	for ctx.Err() == nil {
+		all := queues()
+		now := time.Now()
+		r := crowded(all)
+		f.fetch(f.memory.plan(r.wanting, f.Brokers, f.most))
+		late := now.Sub(began) > pauseAfter || urgent()
+		full := f.isFull(all, late)
+		if len(r.full) == 0 && !full {
+			break
+		}
+		if !r.starving {
+			fed = now
+		}
+		if !r.starving || r.busy {
+			busy = now
+		}
+		hurry := now.Sub(fed) > starveAfter || now.Sub(busy) > idleAfter
+		for _, q := range r.full {
+			if late || q.isSlow() || q.owner.IsPaused() || hurry && q.isOver() {
+				q.owner.Pause(q.pause)
+			}
+		}
+		if hurry && !full || f.holding && late {
+			break
+		}
+		if f.holding {
+			time.Sleep(9 * time.Millisecond)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return f.holding
+}
+
+// isFull reports whether the memory is full, so that the client must not be polled: it would fetch
+// the next records. If that lasts, all partitions are held back, and the client may be polled for all
+// else.
+func (f *Flow) isFull(all []*Queue, late bool) bool {
+	switch {
+	case f.holding && f.memory.hasRoom():
+		for _, q := range all {
+			q.owner.Resume(q.letGo)
+		}
+		f.holding = false
+	case f.holding, f.memory.IsFull() && late:
+		for _, q := range all { // also those that were assigned since
+			q.owner.Pause(q.holdBack)
+		}
+		f.holding = true
+	}
+	return f.holding || f.memory.IsFull()
+}
+
+// A crowd is the state of the queues that a flow needs.
+type crowd struct {
+	full     []*Queue
+	starving bool // a partition has no records although the broker has some for it
+	busy     bool // a partition that is not full has records
+	wanting  int  // partitions that have records, or starve
+}
+
+func crowded(all []*Queue) (r crowd) {
+	for _, q := range all {
+		starves := q.starves(q.owner.Stable())
+		if starves || q.holds() {
+			r.wanting++
+		}
+		if !q.room() {
+			r.full = append(r.full, q)
+			continue
+		}
+		if !q.owner.IsPaused() {
+			r.starving = r.starving || starves
+			r.busy = r.busy || q.isBusy()
+		}
+	}
+	return r
+}
