@@ -37,13 +37,25 @@ type batch struct {
 	late      bool  // AtMostOnce: claimed records wait for their handler
 
 	handling time.Duration
-	claim    engine.ClaimRecord // of the current record, if it is claimed
-	group    []*delivery        // HandleBatch only: to be handled together
+	current  current
+	group    []*delivery // HandleBatch only: to be handled together
 	notes    []note
 }
 
-// errCut ends a batch early: the prefix commits.
-var errCut = errors.New("cut")
+// A fate is what becomes of a record in a batch, unless an error rolls back the batch.
+type fate uint8
+
+const (
+	completed fate = iota // it is part of the batch
+	left                  // the batch ends before it: the prefix commits, and a later batch has it
+)
+
+// A current is the record that a batch is about to judge.
+type current struct {
+	before   engine.Savepoint   // of what it does in the transaction; zero if nothing else than the batch is rolled back
+	attempts uint32             // stored for it
+	claim    engine.ClaimRecord // of its event, if it is claimed
+}
 
 // judge claims and handles records until all are done or the batch must end before one of them.
 func (b *batch) judge(recs []*kgo.Record, peek *kgo.Record) error {
@@ -83,11 +95,12 @@ func (b *batch) judgeInOrder(recs []*kgo.Record) error {
 			continue
 		}
 		s := &b.p.lookout.ahead[i%lookAhead]
+		var f fate
 		var err error
 		if !isControl(rec) {
-			err = b.one(s, i == 0)
+			f, err = b.one(s, i == 0)
 		}
-		if errors.Is(err, errCut) || b.result.done > 0 && stops(err) {
+		if f == left && err == nil || b.result.done > 0 && stops(err) {
 			break
 		}
 		if err != nil {
@@ -118,62 +131,59 @@ func stops(err error) bool {
 	return errors.Is(err, identify.ErrNoTopicID) || errors.Is(err, deadletter.ErrTooLarge) || errors.Is(err, ErrMismatch)
 }
 
-// one claims the event of a record and acts on the verdict. It returns errCut to leave the record
-// to a later batch.
-func (b *batch) one(s *sighting, first bool) error {
+// one claims the event of a record and acts on the verdict. An error rolls back the batch.
+func (b *batch) one(s *sighting, first bool) (fate, error) {
 	r, p := s.delivery, b.p
-	rec := r.Record
-	n := b.attemptsAt(rec)
-	if n > 0 && !p.partition.fence.marked.Load() {
-		r.Attempt = int(n) + 1
-	} else if n > 0 {
-		r.Attempt = int(n)
-	}
-	if s.err != nil {
+	b.begin(r)
+	switch {
+	case s.err != nil:
 		return b.unidentified(r, s.err)
-	}
-	if p.blames(rec) && !p.partition.route.transactional() {
+	case p.blames(r.Record) && !p.partition.route.transactional():
 		r.Verdict, r.unjudged = engine.Failed, p.blame.err
-		return b.handle(r, engine.Savepoint{}, n)
-	}
-	var sp engine.Savepoint
-	if p.partition.route.transactional() { // nothing else is rolled back
+		return b.handle(r)
+	case p.partition.route.transactional():
 		var err error
-		if sp, err = as(b.tx).Savepoint(); err != nil {
-			return err
+		if b.current.before, err = as(b.tx).Savepoint(); err != nil {
+			return left, err
 		}
 	}
 	res, err := b.tryClaim(s)
 	if err != nil {
-		if done, stop := b.cannotJudge(r, err, first); done || stop != nil {
-			return stop
-		}
+		return b.cannotJudge(r, err, first)
 	}
 	switch res.Verdict {
 	case engine.Claimed:
-		b.claim = res.Record
+		b.current.claim = res.Record
 		b.lower(r)
 	case engine.Duplicate:
 		b.result.tally.verdicts[engine.Duplicate]++
 		b.lower(r)
 		if p.partition.log.Enabled(p.partition.ctx, p.partition.c.opt.Telemetry.DuplicateLevel.Level()) {
-			b.notes = append(b.notes, note{rec: rec, event: r.Event, verdict: res.Verdict, record: res.Record})
+			b.notes = append(b.notes, note{rec: r.Record, event: r.Event, verdict: res.Verdict, record: res.Record})
 		}
-		return nil
+		return completed, nil
 	case engine.InFlight, engine.Pending:
 		b.inFlight = true
-		return errCut
+		return left, nil
 	case engine.Mismatch:
 		b.lower(r)
-		return b.mismatched(r, &res.Record, sp, n)
+		return b.mismatched(r, &res.Record)
 	case engine.TooOld:
-		return b.policy(r, p.partition.route.TooOld, deadletter.TooOld, sp, n)
+		return b.policy(r, p.partition.route.TooOld, deadletter.TooOld)
 	case engine.TooNew:
-		return b.policy(r, p.partition.route.TooNew, deadletter.TooNew, sp, n)
-	case engine.Failed:
-		r.unjudged = err
+		return b.policy(r, p.partition.route.TooNew, deadletter.TooNew)
 	}
-	return b.handle(r, sp, n)
+	return b.handle(r)
+}
+
+// begin makes a record the current one, and numbers the attempt at it.
+func (b *batch) begin(r *delivery) {
+	b.current = current{attempts: b.attemptsAt(r.Record)}
+	if n := int(b.current.attempts); n > 0 && !b.p.partition.fence.marked.Load() {
+		r.Attempt = n + 1
+	} else if n > 0 {
+		r.Attempt = n
+	}
 }
 
 // tryClaim claims the event of a record, or reopens its dead letter.
@@ -190,13 +200,13 @@ func (b *batch) tryClaim(s *sighting) (res engine.Result, err error) {
 }
 
 // unidentified decides about a record whose event is unknown because of err.
-func (b *batch) unidentified(r *delivery, err error) error {
+func (b *batch) unidentified(r *delivery, err error) (fate, error) {
 	switch {
 	case errors.Is(err, identify.ErrNoTopicID):
-		return err // not caused by the record
+		return left, err // not caused by the record
 	case isTransient(err):
 		b.transient = err
-		return errCut
+		return left, nil
 	}
 	return b.undecodable(r, err)
 }
@@ -209,27 +219,28 @@ func (b *batch) attemptsAt(rec *kgo.Record) uint32 {
 	return 0
 }
 
-// cannotJudge decides about a record for which the engine returned an error. If done is true, the
-// record needs nothing more. If done is false and err is nil, the record is handled without a
-// claim.
-func (b *batch) cannotJudge(r *delivery, err error, first bool) (done bool, stop error) {
+// cannotJudge decides about a record for which the engine returned an error. If it is handled
+// without a claim, its verdict is Failed.
+func (b *batch) cannotJudge(r *delivery, err error, first bool) (fate, error) {
 	var event *engine.EventError
+	ofRecord := errors.As(err, &event) && event.Field != "window" // which is the route's
+	limit, damage, open := errors.Is(err, engine.ErrLimit), isDamage(err), b.p.partition.route.Failed == FailOpen
 	switch {
-	case errors.As(err, &event) && event.Field != "window": // caused by the route, not by the record
-		if b.p.partition.route.Failed == FailOpen {
-			return false, nil
+	case ofRecord && !open:
+		return b.undecodable(r, err)
+	case limit && !ofRecord && !first:
+		return left, nil // the transaction may be full: the record gets its own
+	case open && (ofRecord || limit || damage):
+		if r.Verdict == engine.Failed {
+			r.unjudged = err
 		}
-		return true, b.undecodable(r, err)
-	case errors.Is(err, engine.ErrLimit) && !first:
-		return true, errCut // the transaction may be full: the record gets its own
-	case (errors.Is(err, engine.ErrLimit) || isDamage(err)) && b.p.partition.route.Failed == FailOpen:
-		return false, nil
-	case isDamage(err) && !first:
-		return true, errCut // the records before it commit
-	case errors.Is(err, engine.ErrLimit) && b.p.partition.route.transactional():
-		return true, b.attempted(r, err)
+		return b.handle(r)
+	case damage && !first:
+		return left, nil // the records before it commit
+	case limit && b.p.partition.route.transactional():
+		return b.attempted(r, err)
 	}
-	return true, err
+	return left, err
 }
 
 // isDamage reports whether the claim on an event may be in a damaged part of the store, which works
@@ -244,71 +255,69 @@ func (b *batch) lower(r *delivery) {
 }
 
 // undecodable applies the route's policy to a record that has no usable id or time.
-func (b *batch) undecodable(r *delivery, err error) error {
+func (b *batch) undecodable(r *delivery, err error) (fate, error) {
 	if b.p.partition.route.Undecodable == Reject {
-		b.reject(r, deadletter.Undecodable, err)
-		return nil
+		return b.reject(r, deadletter.Undecodable, err), nil
 	}
-	return b.deadLetter(r, deadletter.Undecodable, err, false)
+	return completed, b.deadLetter(r, deadletter.Undecodable, err, false)
 }
 
 // reject acknowledges a record without handling it.
-func (b *batch) reject(r *delivery, why deadletter.Reason, err error) {
+func (b *batch) reject(r *delivery, why deadletter.Reason, err error) fate {
 	b.result.tally.reject(why)
 	b.notes = append(b.notes, note{rec: r.Record, event: r.Event, verdict: r.Verdict, err: err, policy: "reject"})
+	return completed
 }
 
 // policy applies the route's policy to a record that is too old or too new.
-func (b *batch) policy(r *delivery, policy Policy, why deadletter.Reason, sp engine.Savepoint, n uint32) error {
+func (b *batch) policy(r *delivery, policy Policy, why deadletter.Reason) (fate, error) {
 	switch policy {
 	case DeadLetter:
 		b.result.tally.verdicts[r.Verdict]++
-		return b.deadLetter(r, why, fmt.Errorf("the event's time %v is %v", r.Event.Time, r.Verdict), false)
+		return completed, b.deadLetter(r, why, fmt.Errorf("the event's time %v is %v", r.Event.Time, r.Verdict), false)
 	case Process:
-		return b.handle(r, sp, n)
+		return b.handle(r)
 	default:
 		b.result.tally.verdicts[r.Verdict]++
-		b.reject(r, why, nil)
-		return nil
+		return b.reject(r, why, nil), nil
 	}
 }
 
 // mismatched applies the route's policy to a record whose id was claimed with another fingerprint.
-func (b *batch) mismatched(r *delivery, claim *engine.ClaimRecord, sp engine.Savepoint, n uint32) error {
+func (b *batch) mismatched(r *delivery, claim *engine.ClaimRecord) (fate, error) {
 	err := fmt.Errorf("%w: it was claimed at %v by %v", ErrMismatch, claim.FirstSeen, claim.Origin)
 	switch b.p.partition.route.Mismatched {
 	case DeadLetter:
 		b.result.tally.verdicts[r.Verdict]++
-		return b.deadLetter(r, deadletter.Mismatch, err, false)
+		return completed, b.deadLetter(r, deadletter.Mismatch, err, false)
 	case Process:
-		return b.handle(r, sp, n)
+		return b.handle(r)
 	case Reject:
 		b.result.tally.verdicts[r.Verdict]++
-		b.reject(r, deadletter.Mismatch, err)
-		return nil
+		return b.reject(r, deadletter.Mismatch, err), nil
 	}
-	return fmt.Errorf("%w; it is at offset %d", err, r.Record.Offset)
+	return left, fmt.Errorf("%w; it is at offset %d", err, r.Record.Offset)
 }
 
 // handle runs the handler inside the transaction, or keeps the record for a later handler.
-func (b *batch) handle(r *delivery, sp engine.Savepoint, n uint32) error {
+func (b *batch) handle(r *delivery) (fate, error) {
 	work, ok := b.p.partition.route.Mode.(Transactional)
 	if !ok {
 		b.noteUnclaimed(r)
 		b.keep(r)
 		b.result.tally.handled(r)
 		b.late = true
-		return nil
+		return completed, nil
 	}
-	if uint64(n) >= b.p.partition.attemptLimit() && !b.p.partition.fence.marked.Load() {
+	if n := b.current.attempts; uint64(n) >= b.p.partition.attemptLimit() && !b.p.partition.fence.marked.Load() {
 		err := b.deadLetter(r, deadletter.Attempts, b.p.lastError(n), r.Verdict == engine.Claimed)
 		if errors.Is(err, deadletter.ErrTooLarge) {
-			err = errors.Join(err, as(b.tx).RollbackTo(sp)) // the records before it commit
+			err = errors.Join(err, as(b.tx).RollbackTo(b.current.before)) // the records before it commit
 		}
-		return err
+		return completed, err
 	}
 	if b.p.blames(r.Record) {
-		return b.undone(r, sp, b.p.blame.err)
+		return b.undone(r, b.p.blame.err)
 	}
 	if work.Decode != nil && !r.decoded.done {
 		began := time.Since(b.began)
@@ -316,38 +325,38 @@ func (b *batch) handle(r *delivery, sp engine.Savepoint, n uint32) error {
 		b.handling += time.Since(b.began) - began
 	}
 	if r.decoded.err != nil {
-		return b.handleFailed(r, sp, r.decoded.err)
+		return b.handleFailed(r, r.decoded.err)
 	}
 	if work.HandleBatch != nil {
-		b.retried, r.waits = n > 0, true
+		b.retried, r.waits = b.current.attempts > 0, true
 		b.group = append(b.group, r)
 		b.handled(r)
-		return nil
+		return completed, nil
 	}
 	began := time.Since(b.began) // half the cost of time.Now
 	rec := b.p.partition.handlers.hands.give(r)
 	err := b.p.partition.handlers.call(b.p.partition.traced(rec.Record), r.Record.Offset, r.slot, func(ctx context.Context) error { return work.Handle(ctx, b.tx, rec) })
 	b.handling += time.Since(b.began) - began
 	if err != nil {
-		return b.handleFailed(r, sp, err)
+		return b.handleFailed(r, err)
 	}
 	b.handled(r)
-	return nil
+	return completed, nil
 }
 
 // keep adds a record whose handler runs after the commit.
 func (b *batch) keep(r *delivery) {
 	r.waits = true
 	traced := isTraced(b.p.partition.c.opt.Telemetry.Propagator, r.Record)
-	b.result.claimed = append(b.result.claimed, claimed{r, r.Record.Offset, r.Record.LeaderEpoch, traced, b.claim, b.result.tally})
+	b.result.claimed = append(b.result.claimed, claimed{r, r.Record.Offset, r.Record.LeaderEpoch, traced, b.current.claim, b.result.tally})
 }
 
 // handleFailed decides how to continue after an error of the application.
-func (b *batch) handleFailed(r *delivery, sp engine.Savepoint, err error) error {
+func (b *batch) handleFailed(r *delivery, err error) (fate, error) {
 	if b.p.partition.ctx.Err() != nil {
-		return context.Cause(b.p.partition.ctx)
+		return left, context.Cause(b.p.partition.ctx)
 	}
-	return b.undone(r, sp, err)
+	return b.undone(r, err)
 }
 
 // handled counts a record whose handling is part of the batch.
@@ -364,22 +373,22 @@ func (b *batch) noteUnclaimed(r *delivery) {
 }
 
 // undone rolls back a record that has failed, and decides how to continue.
-func (b *batch) undone(r *delivery, sp engine.Savepoint, err error) error {
-	if err := as(b.tx).RollbackTo(sp); err != nil {
-		return err // a conflict, or the engine has ended: not caused by the handler
+func (b *batch) undone(r *delivery, err error) (fate, error) {
+	if err := as(b.tx).RollbackTo(b.current.before); err != nil {
+		return left, err // a conflict, or the engine has ended: not caused by the handler
 	}
 	if isTransient(err) {
 		b.transient = err
-		return errCut
+		return left, nil
 	}
 	if b.result.done > 0 && (errors.Is(err, engine.ErrLimit) || errors.As(err, new(*engine.AddError))) {
-		return errCut // earlier records may have filled the transaction: the record gets its own
+		return left, nil // earlier records may have filled the transaction: the record gets its own
 	}
 	return b.attempted(r, err)
 }
 
 // attempted counts a failed attempt at the record after the prefix.
-func (b *batch) attempted(r *delivery, err error) error {
+func (b *batch) attempted(r *delivery, err error) (fate, error) {
 	b.failed = err
 	n := uint32(r.Attempt)
 	if errors.As(err, new(*permanentError)) {
@@ -387,5 +396,5 @@ func (b *batch) attempted(r *delivery, err error) error {
 	}
 	b.tries, b.marked = attempts{offset: r.Record.Offset, n: n}, false
 	b.notes = append(b.notes, note{rec: r.Record, event: r.Event, verdict: r.Verdict, err: err, policy: "retry"})
-	return errCut
+	return left, nil
 }

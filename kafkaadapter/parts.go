@@ -29,7 +29,8 @@ type partTask struct {
 	skip     bool         // nothing to judge
 	part     driver.SubTx // nil until it begins
 	own      *batch       // what the record adds to the batch
-	result   error        // of own.one
+	fate     fate         // of own.one
+	err      error        // of own.one
 }
 
 // judgeInParts judges records in parallel until all are done, or the batch must end before one of
@@ -112,17 +113,20 @@ func (r *partRun) start(task int) error {
 	t.own = &batch{p: p, tx: part.Tx(), tries: r.b.tries, began: time.Now(), low: math.MaxInt64}
 	r.pool.begin(task, func(slot int) {
 		t.sighting.delivery.slot = slot
-		t.result = t.own.one(&t.sighting, true)
+		t.fate, t.err = t.own.one(&t.sighting, true)
 	})
 	return nil
 }
 
 // finish waits for a record. No record after one that failed begins.
 func (r *partRun) finish() {
-	if task := r.pool.await(); r.tasks[task].result != nil {
+	if task := r.pool.await(); !r.tasks[task].joins() {
 		r.pool.end = min(r.pool.end, task+1)
 	}
 }
+
+// joins reports whether the part of a record becomes part of the batch.
+func (t *partTask) joins() bool { return t.fate == completed && t.err == nil }
 
 // settle joins the part of the next record, or discards it if the record failed. It reports false
 // if the batch ends.
@@ -138,8 +142,7 @@ func (r *partRun) settle() (more bool, err error) {
 		r.pool.settled++
 		return true, nil
 	}
-	failed := t.result
-	if failed == nil {
+	if t.joins() {
 		err = t.part.Join()
 	} else {
 		err = t.part.Discard()
@@ -155,17 +158,17 @@ func (r *partRun) settle() (more bool, err error) {
 			// own
 			return false, nil
 		}
-		_ = b.attempted(t.sighting.delivery, err)
+		_, _ = b.attempted(t.sighting.delivery, err)
 		return false, nil
 	case err != nil:
 		return false, err
-	case errors.Is(failed, errCut):
+	case t.err != nil && b.result.done > 0 && stops(t.err):
+		return false, nil
+	case t.err != nil:
+		return false, t.err
+	case t.fate == left:
 		b.add(t.own)
 		return false, nil
-	case failed != nil && b.result.done > 0 && stops(failed):
-		return false, nil
-	case failed != nil:
-		return false, failed
 	}
 	b.add(t.own)
 	b.result.done++

@@ -21,13 +21,10 @@ type worker struct {
 	partition *partition
 	state     *partitionState
 	finder    finder
-	// records to commit one by one, because a batch of them failed and one of them is the cause
-	alone  int
-	survey feed.Survey // of the log, for gaps between offsets
+	plan      plan        // of the next batch
+	survey    feed.Survey // of the log, for gaps between offsets
 
-	suspects int           // records among which is the one that made HandleBatch fail
-	resting  time.Duration // before the next batch
-	delays   *delays
+	delays *delays
 }
 
 // newWorker returns the worker of an assignment that has not begun.
@@ -152,53 +149,51 @@ func (w *worker) faulted(err error) state {
 
 // work makes batches of the taken records, until all are done or the state changes.
 func (w *worker) work() state {
-	most, conflicts := len(w.state.taken), 0
+	w.plan.take(len(w.state.taken))
 	for len(w.state.taken) > 0 {
 		if next := w.beforeBatch(); next != running {
 			return next
 		}
-		n := w.nextBatch(most)
+		n := w.plan.size(len(w.state.taken), w.partition.fence.careful > 0)
 		if w.partition.fence.careful > 0 {
 			if err := w.mark(w.state.taken[0]); err != nil {
 				return w.state.failed(err)
 			}
 		}
 		b, err := w.commitBatch(n)
-		failure := (*batchFailure)(nil)
-		switch {
-		case errors.As(err, &failure):
-			w.batchFailed(n, failure)
-			continue
-		case errors.As(err, new(*engine.AddError)) && w.partition.route.transactional():
-			if w.refuse(n, err); n > 1 {
-				w.partition.log.Warn("a sum of a batch cannot be made; its records are handled one by one", "offset", w.state.taken[0].Offset, "records", n, "error", err)
-			}
-			continue
-		case errors.Is(err, engine.ErrConflict), errors.Is(err, engine.ErrWeekDropped):
-			most = max(1, n/2) // a shorter batch reads fewer keys, for a shorter time
-			if conflicts++; conflicts == 20 {
-				w.partition.log.Warn("a batch is in conflict again and again; it is retried", "offset", w.state.taken[0].Offset, "error", err,
-					"hint", "does the handler write outside tx what it has read through tx?")
-			}
-			if next := w.rest(w.delays.inFlight()); next != running {
-				return next
-			}
-			continue
-		case isOverLimit(err) && n > 1: // the adapter's own writes must also fit
-			most = n / 2
-			continue
-		case isOverLimit(err):
-			if next := w.overLimit(err); next != running {
-				return next
-			}
-			continue
-		case err != nil:
-			return w.state.failed(err)
-		}
-		most, conflicts = min(2*most, MaxBatchLimit), 0
-		if next := w.after(b, n); next != running {
+		if next := w.replan(n, b, err); next != running {
 			return next
 		}
+	}
+	return running
+}
+
+// replan decides after an attempt to commit a batch of n records what the next batch is, or returns the
+// state in which there is none.
+func (w *worker) replan(n int, b *batch, err error) state {
+	switch outcomeOf(err, w.partition.route.transactional()) {
+	case batchCommitted:
+		w.plan.committed()
+		return w.after(b, n)
+	case handlerFailed:
+		w.batchFailed(n, err)
+	case sumFailed:
+		if w.refuse(n, err); n > 1 {
+			w.partition.log.Warn("a sum of a batch cannot be made; its records are handled one by one", "offset", w.state.taken[0].Offset, "records", n, "error", err)
+		}
+	case inConflict:
+		if w.plan.conflicted(n) == 20 {
+			w.partition.log.Warn("a batch is in conflict again and again; it is retried", "offset", w.state.taken[0].Offset, "error", err,
+				"hint", "does the handler write outside tx what it has read through tx?")
+		}
+		return w.rest(w.delays.inFlight())
+	case tooMuch:
+		if n == 1 {
+			return w.overLimit(err)
+		}
+		w.plan.most = n / 2 // the adapter's own writes must also fit
+	default:
+		return w.state.failed(err)
 	}
 	return running
 }
@@ -227,8 +222,7 @@ func (w *worker) overLimit(err error) state {
 // beforeBatch waits for the pause that is due, and returns the next state if no batch is to be
 // made.
 func (w *worker) beforeBatch() state {
-	d := w.resting
-	w.resting = 0
+	d := w.plan.rest()
 	switch {
 	case w.partition.isEnding():
 		return ended
@@ -243,20 +237,6 @@ func (w *worker) beforeBatch() state {
 	return running
 }
 
-// nextBatch returns how many of the taken records the next batch contains: one after an unclean
-// stop or if the record has failed, and half of the suspects while the failed record is searched
-// for.
-func (w *worker) nextBatch(most int) int {
-	n := min(len(w.state.taken), most)
-	switch {
-	case w.alone > 0 || w.partition.fence.careful > 0:
-		return 1
-	case w.suspects > 0:
-		return max(1, min(n, w.suspects/2))
-	}
-	return n
-}
-
 // after completes a batch of n records that has committed.
 func (w *worker) after(b *batch, n int) state {
 	if b.result.done > 0 {
@@ -269,7 +249,7 @@ func (w *worker) after(b *batch, n int) state {
 		return ended
 	}
 	w.state.size.took(n, b.handling)
-	w.resting = w.restAfter(b)
+	w.plan.resting = w.restAfter(b)
 	if b.result.pending != nil {
 		w.state.pending = b.result.pending
 		return publishing
@@ -334,7 +314,8 @@ func (w *worker) commitBatch(n int) (*batch, error) {
 	f.tries = b.tries
 	f.width = max(f.width, b.width)
 	f.careful = max(0, f.careful-b.result.done)
-	w.alone, w.suspects, w.state.blame = max(0, w.alone-b.result.done), max(0, w.suspects-b.result.done), nil
+	w.plan.done(b.result.done)
+	w.state.blame = nil
 	if !b.holdAt.IsZero() {
 		w.partition.hold.set(b.holdAt)
 	}
@@ -350,7 +331,7 @@ func (w *worker) commitBatch(n int) (*batch, error) {
 // one by one. A record whose batch of one cannot commit is the cause.
 func (w *worker) refuse(n int, err error) {
 	if n > 1 {
-		w.alone = n
+		w.plan.alone = n
 		return
 	}
 	w.state.blame = &blame{w.state.taken[0].Offset, err}
@@ -364,18 +345,18 @@ func (w *worker) mark(rec *kgo.Record) error {
 	return w.partition.fence.mark(w.partition.ctx, rec, w.partition.attemptLimit())
 }
 
-// batchFailed records which records of a failed batch of n may be the cause. Until the failed
-// record is known, batches are halved: it is among the next w.suspects.
-func (w *worker) batchFailed(n int, failure *batchFailure) {
-	if failure.offset >= 0 {
-		w.state.blame, w.suspects = &blame{failure.offset, failure.err}, 0
+// batchFailed records which records of a batch of n may be the cause of the failure of HandleBatch.
+func (w *worker) batchFailed(n int, err error) {
+	failure := (*batchFailure)(nil)
+	if errors.As(err, &failure); failure.offset >= 0 {
+		w.state.blame, w.plan.suspects = &blame{failure.offset, failure.err}, 0
 		return
 	}
-	if w.suspects == 0 {
+	if w.plan.suspects == 0 {
 		w.partition.log.Warn("a batch failed; it is halved until the record is found", "offset", w.state.taken[0].Offset, "records", n, "error", failure.err,
 			"hint", "return kafkaadapter.FailedAt from HandleBatch to name the record")
 	}
-	w.suspects = n
+	w.plan.suspects = n
 }
 
 // moveIdleHold moves the hold of a partition that is caught up and idle.
