@@ -63,3 +63,8 @@ func (o *openings) take() map[*partition]opening {
 // openAgain is the time after which the poll loop tries again to open partitions that the client
 // does not have yet.
 const openAgain = 5 * time.Millisecond
+
+// wakeEvery is how often the client's fetch loops are woken. A loop that is started while offsets
+// are set twice can miss the second start, and would then wait until something else wakes it (kgo
+// v1.22.2, source.loopFetch: hardFinish after incWorker).
+const wakeEvery = time.Second

@@ -80,3 +80,7 @@ func outcomeOf(err error, transactional bool) outcome {
 	}
 	return batchFailed
 }
+
+// isOverLimit reports whether a batch is too much for the engine, or has an event that it cannot judge
+// while it judges others.
+func isOverLimit(err error) bool { return errors.Is(err, engine.ErrLimit) || isDamage(err) }

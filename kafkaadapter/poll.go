@@ -12,11 +12,6 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/feed"
 )
 
-// wakeEvery is how often the client's fetch loops are woken. A loop that is started while offsets
-// are set twice can miss the second start, and would then wait until something else wakes it (kgo
-// v1.22.2, source.loopFetch: hardFinish after incWorker).
-const wakeEvery = time.Second
-
 // fetches is the number of fetches that the client has in flight or buffered, each of at most
 // maxFetchBytes. The poll loop asks for less while there is little memory.
 const (

@@ -2,6 +2,7 @@ package kafkaadapter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -33,7 +34,7 @@ func (r *partitionState) waitStopped() state {
 			return lookingUp
 		}
 	}
-	gone := makeRoom(r)
+	gone := makeRoom(r, r.retryIn)
 	switch {
 	case !r.partition.wait(r.retryIn):
 		return ended
@@ -49,7 +50,7 @@ func (r *partitionState) waitPaused() state {
 	gone := false
 	r.isRead()
 	for r.partition.IsPaused() {
-		gone = gone || makeRoom(r)
+		gone = gone || makeRoom(r, longWait)
 		select {
 		case <-r.partition.ending.Done():
 			return ended
@@ -62,11 +63,14 @@ func (r *partitionState) waitPaused() state {
 	return r.readState()
 }
 
-// makeRoom drops the fetched records of a partition that is not read for a while, if they and those
-// of other partitions use up the memory: others would starve. It reports whether the partition must be
+// longWait is how long a partition must not be read for its records to be worth fetching again.
+const longWait = time.Second
+
+// makeRoom drops the fetched records of a partition that waits for a while, if they and those of other
+// partitions use up the memory: others would starve. It reports whether the partition must be
 // looked up to read them again.
-func makeRoom(r *partitionState) (gone bool) {
-	if r.large != nil || !r.partition.c.memory.IsFull() || r.partition.queue.IsClosed() {
+func makeRoom(r *partitionState, wait time.Duration) (gone bool) {
+	if _, held := r.partition.queue.Size(); held == 0 || wait < longWait || r.large != nil || !r.partition.c.memory.IsFull() {
 		return false
 	}
 	r.partition.all.pause(r.partition)
@@ -97,9 +101,16 @@ func (r *partitionState) isSilent() bool {
 	return !r.waitsSince.IsZero() && time.Since(r.waitsSince) > r.partition.c.opt.Timeouts.Silence
 }
 
+// errNoMemory is the reason why a partition without records is not fetched.
+var errNoMemory = errors.New("hapax: nothing is fetched, because the records of other partitions use all of Batching.MaxBufferedBytes: do their handlers hang? Raise it if they do not")
+
 // listen reports a silent partition, and waits for the broker. The client continues fetching.
 func (r *partitionState) listen() state {
-	r.report("silent", fmt.Errorf("%w: offset %d, last stable offset %d", ErrSilent, r.next, r.partition.ends.stable.Load()), time.Time{})
+	why := ErrSilent
+	if r.partition.c.memory.IsFull() {
+		why = errNoMemory
+	}
+	r.report("silent", fmt.Errorf("%w: offset %d, last stable offset %d", why, r.next, r.partition.ends.stable.Load()), time.Time{})
 	for r.partition.queue.IsIdle() && r.unanswered() {
 		select {
 		case <-r.partition.ending.Done():

@@ -63,7 +63,7 @@ func (w *worker) rest(d time.Duration) state {
 	if err := w.partition.fence.unmark(w.partition.ctx); err != nil {
 		return w.state.failed(err)
 	}
-	gone := makeRoom(w.state)
+	gone := makeRoom(w.state, d)
 	switch {
 	case !w.partition.wait(d):
 		return ended
@@ -197,10 +197,6 @@ func (w *worker) replan(n int, b *batch, err error) state {
 	}
 	return running
 }
-
-// isOverLimit reports whether a batch is too much for the engine, or has an event that it cannot judge
-// while it judges others.
-func isOverLimit(err error) bool { return errors.Is(err, engine.ErrLimit) || isDamage(err) }
 
 // overLimit returns the state after a batch of one record has exceeded a limit: its handler has left
 // too little room for the adapter's writes, or the store cannot claim its event. The claim may also be

@@ -143,7 +143,7 @@ func TestQueueGivesBackWhatItHolds(t *testing.T) {
 	q.Push(records(10, 100))
 	q.Close()
 	held("closed", 0)
-	if q.Push(records(1, 1)); !q.IsIdle() || !q.IsClosed() {
+	if q.Push(records(1, 1)); !q.IsIdle() || q.IsFetched() {
 		t.Error("a closed queue takes records")
 	}
 }

@@ -264,13 +264,6 @@ func (q *Queue) starves(stable int64) bool {
 	return q.open && !q.paused && q.fault == nil && q.n == 0 && q.next < stable
 }
 
-// IsClosed reports whether the queue takes no records.
-func (q *Queue) IsClosed() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return !q.open
-}
-
 // holds reports whether records of the queue are in memory, also of those that were popped last.
 func (q *Queue) holds() bool {
 	q.mu.Lock()
