@@ -56,7 +56,7 @@
 // (TryClaim), batch (TryClaimBatch with more than one event) and transaction (a run of Update's
 // closure that judged an event, until it is durable or undone). A call that ends before it judges
 // an event, because its context is done, is not counted. Claims that are withdrawn
-// (engine.Tx.Unclaim) remain in dedup_claims_total, and dedup_claims_withdrawn_total counts them:
+// (driver.Unclaim) remain in dedup_claims_total, and dedup_claims_withdrawn_total counts them:
 // the difference is the number of events that remained claimed. Counters of a watched engine start
 // when it is opened. Histograms have native and classic buckets. If a span is sampled, its trace is
 // the exemplar.

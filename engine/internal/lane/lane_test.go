@@ -78,7 +78,7 @@ func TestATurnEndsAfterItsTimeWhichDoublesWithEachFailure(t *testing.T) {
 			if hasBegun(other) {
 				t.Fatalf("after %d failures the turn ended before %v", failures, want)
 			}
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			synctest.Wait()
 			if !hasBegun(other) {
 				t.Fatalf("after %d failures the turn did not end after %v", failures, want)
