@@ -51,7 +51,7 @@ func (t *Retention) drop(ctx context.Context, scopes oldestOfScopes, until func(
 				return err
 			}
 			report.HeldBy = cmp.Or(report.HeldBy, heldBy)
-			if err := t.finder.retained.floors.raise(g, floors, t.finder.names); err != nil {
+			if err := t.finder.retained.floors.raise(g, floors); err != nil {
 				return err
 			}
 			report.Scopes = floors
@@ -96,9 +96,6 @@ func (t *Retention) buckets(ctx context.Context, keep func(storage.Bucket) bool)
 		listed[b] = true
 	}
 	err = t.queue.control(ctx, func(*group) error {
-		if !t.finder.names.NotesUses() {
-			return damage
-		}
 		t.finder.names.BucketsIn(damage, func(b storage.Bucket) {
 			if keep(b) && !listed[b] {
 				list = append(list, b)

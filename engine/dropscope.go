@@ -131,7 +131,7 @@ func (t *Retention) DropScope(ctx context.Context, plan ScopeDropPlan) (DropRepo
 		}
 		if plan.Oldest > oldest {
 			until := map[string]weekbucket.Week{plan.Scope: plan.Oldest}
-			if err := t.finder.retained.floors.raise(g, until, t.finder.names); err != nil {
+			if err := t.finder.retained.floors.raise(g, until); err != nil {
 				return err
 			}
 			report.Scopes = until

@@ -345,25 +345,6 @@ func TestScopesOfPodsAreDroppedOneByOne(t *testing.T) {
 	}
 }
 
-// A store without notes of uses does not record which names are topics too.
-func TestNameOfADroppedScopeInAStoreOfAnOlderFormat(t *testing.T) {
-	e, m, c := openAt(t, engine.Options{})
-	other := named("b", "billing", "mail", 0)
-	mustExpect(t, e, []engine.Event{named("a", "mail", "t", 0), other}, engine.Claimed)
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
-	e = open(t, forgetUses(t, reopened(t, m)), engine.Options{Clock: c.now})
-	plan := planned(t, e, "mail")
-	if _, err := e.Retention().DropScope(ctx, plan); err != nil || plan.FreesName {
-		t.Errorf("%+v, %v", plan, err)
-	}
-	rec, found, err := e.Admin().Lookup(ctx, other.Scope, other.ID, other.Time)
-	if err != nil || !found || rec.Origin.Topic != "mail" {
-		t.Errorf("%+v %v %v", rec, found, err)
-	}
-}
-
 // While a scan is still counting the claims of a scope, its number is not assigned to another one.
 func TestNumberOfAScopeIsKeptWhileItsClaimsAreCounted(t *testing.T) {
 	c := &clock{t: noon}

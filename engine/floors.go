@@ -55,7 +55,7 @@ func (f *floors) publish() func() {
 
 // raise puts new oldest retained weeks of scopes into the group, which must be later than the
 // current ones: all of them or, after an error, none. Only the committer calls it.
-func (f *floors) raise(g *group, until map[string]weekbucket.Week, n *names.Table) error {
+func (f *floors) raise(g *group, until map[string]weekbucket.Week) error {
 	if len(until) == 0 {
 		return nil
 	}
@@ -68,7 +68,6 @@ func (f *floors) raise(g *group, until map[string]weekbucket.Week, n *names.Tabl
 	if count > limits.ScopeRetentions {
 		return errTooManyFloors(count)
 	}
-	g.batch.State = n.Convert(g.batch.State) // as long as the newest week with claims is still known
 	for scope, week := range until {
 		f.set(scope, week)
 		g.batch.State = append(g.batch.State, storage.StateWrite{Key: floorKey(scope), Value: week.AppendKey(nil)})

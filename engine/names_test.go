@@ -227,22 +227,8 @@ func (m *nameModel) check(t testing.TB, what string, e *engine.Engine) {
 	}
 }
 
-// forgetUses converts a store to the format without notes of weeks.
-func forgetUses(t testing.TB, m *storetest.Mem) *storetest.Mem {
-	t.Helper()
-	b := storage.Batch{State: []storage.StateWrite{{Key: []byte("mnames")}}}
-	err := m.ScanState(storage.Span{Prefix: []byte("u")}, func(key, _ []byte) error {
-		b.State = append(b.State, storage.StateWrite{Key: append([]byte{}, key...)})
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return write(t, m, b)
-}
-
-// Names are added and freed at random, with reopening, crashes and conversions in between: every
-// claim keeps its names.
+// Names are added and freed at random, with reopening and crashes in between: every claim keeps its
+// names.
 func TestNamesAreAddedAndFreedAtRandom(t *testing.T) {
 	for seed := range uint64(12) {
 		model := &nameModel{rng: rand.New(rand.NewPCG(seed, 1)), kept: map[string]engine.Event{}}
@@ -271,12 +257,6 @@ func TestNamesAreAddedAndFreedAtRandom(t *testing.T) {
 				}
 				m = reopened(t, m)
 			}
-			if life%4 == 2 {
-				if n := len(model.kept); n == 0 {
-					continue // it would convert at once
-				}
-				m = forgetUsesAfterCrash(t, m)
-			}
 		}
 	}
 }
@@ -290,151 +270,73 @@ func reopened(t testing.TB, m *storetest.Mem) *storetest.Mem {
 	return m
 }
 
-// forgetUsesAfterCrash is forgetUses for a table without gaps, because the older format had none.
-// It fills the gaps with names of their own.
-func forgetUsesAfterCrash(t testing.TB, m *storetest.Mem) *storetest.Mem {
-	t.Helper()
-	taken := map[byte]bool{}
-	highest := byte(0)
-	err := m.ScanState(storage.Span{Prefix: []byte("n")}, func(_, value []byte) error {
-		taken[value[0]] = true
-		highest = max(highest, value[0])
-		return nil
-	})
-	if err != nil || highest >= 0x80 {
-		t.Fatal(highest, err)
-	}
-	var b storage.Batch
-	for n := range highest {
-		if !taken[n] {
-			b.State = append(b.State, storage.StateWrite{Key: fmt.Append([]byte("n"), "filler-", n, "-", m.LastSeq()), Value: []byte{n}})
-		}
-	}
-	if len(b.State) > 0 {
-		m = write(t, m, b)
-	}
-	return forgetUses(t, m)
-}
-
 // The power fails at every step of dropping weeks and assigning their numbers again.
 func TestNamesSurviveACrashAtAnyStep(t *testing.T) {
-	for _, legacy := range []bool{false, true} {
-		model := &nameModel{rng: rand.New(rand.NewPCG(7, 7)), kept: map[string]engine.Event{}}
-		c := &clock{t: noon}
-		o := engine.Options{RetentionWeeks: 2, ExpectedPerWeek: 16, Clock: c.now}.WithSnapshotEvery(15)
-		m := storetest.NewMem(storage.Identity{})
-		if legacy {
-			e := open(t, m, o)
-			model.claims(t, e)
-			if err := e.Close(); err != nil {
-				t.Fatal(err)
-			}
-			m = forgetUses(t, reopened(t, m))
-		}
-		type crash struct {
-			at   string
-			m    *storetest.Mem
-			kept map[string]engine.Event
-		}
-		var between sync.Mutex // work in the background applies batches too: a copy belongs to the step in which it is made
-		var crashes []crash
-		e := open(t, m, o)
-		for _, op := range []storetest.Op{storetest.OpApply, storetest.OpWait, storetest.OpDrop, storetest.OpTrimJournal} {
-			m.Before(op, func(call int) error {
-				between.Lock()
-				defer between.Unlock()
-				for kept := range min(m.Unsynced(), 2) + 1 {
-					crashes = append(crashes, crash{at: fmt.Sprint(op, " ", call, " ", kept), m: m.CrashClone(kept)})
-				}
-				return nil
-			})
-		}
-		var all []crash
-		for range 120 {
-			before := maps.Clone(model.kept)
-			model.step(t, e, c)
+	model := &nameModel{rng: rand.New(rand.NewPCG(7, 7)), kept: map[string]engine.Event{}}
+	c := &clock{t: noon}
+	o := engine.Options{RetentionWeeks: 2, ExpectedPerWeek: 16, Clock: c.now}.WithSnapshotEvery(15)
+	m := storetest.NewMem(storage.Identity{})
+	type crash struct {
+		at   string
+		m    *storetest.Mem
+		kept map[string]engine.Event
+	}
+	var between sync.Mutex // work in the background applies batches too: a copy belongs to the step in which it is made
+	var crashes []crash
+	e := open(t, m, o)
+	for _, op := range []storetest.Op{storetest.OpApply, storetest.OpWait, storetest.OpDrop, storetest.OpTrimJournal} {
+		m.Before(op, func(call int) error {
 			between.Lock()
-			for _, cr := range crashes {
-				cr.kept = map[string]engine.Event{}
-				for name, ev := range before { // what was acknowledged before the step, and not removed by it
-					if _, still := model.kept[name]; still {
-						cr.kept[name] = ev
-					}
-				}
-				all = append(all, cr)
+			defer between.Unlock()
+			for kept := range min(m.Unsynced(), 2) + 1 {
+				crashes = append(crashes, crash{at: fmt.Sprint(op, " ", call, " ", kept), m: m.CrashClone(kept)})
 			}
-			crashes = nil
-			between.Unlock()
-		}
-		for i, cr := range all {
-			if i%3 > 0 && testing.Short() {
-				continue
-			}
-			after := open(t, cr.m, o)
-			awaitTrust(t, after)
-			for name, ev := range cr.kept {
-				rec, found, err := after.Admin().Lookup(ctx, ev.Scope, ev.ID, ev.Time)
-				if err != nil || !found || rec.Origin.Topic != ev.Origin.Topic {
-					t.Fatalf("crash at %s: %s is %v, %v, %v; want topic %s", cr.at, name, rec, found, err, ev.Origin.Topic)
+			return nil
+		})
+	}
+	var all []crash
+	for range 120 {
+		before := maps.Clone(model.kept)
+		model.step(t, e, c)
+		between.Lock()
+		for _, cr := range crashes {
+			cr.kept = map[string]engine.Event{}
+			for name, ev := range before { // what was acknowledged before the step, and not removed by it
+				if _, still := model.kept[name]; still {
+					cr.kept[name] = ev
 				}
 			}
-			fresh := at("fresh", weeksLater(model.week))
-			fresh.Scope, fresh.Origin.Topic = "fresh scope", "fresh topic"
-			wantVerdict(t, claim(t, after, fresh), engine.Claimed)
-			if report, err := after.Admin().Verify(ctx); err != nil || report.Total > 0 {
-				t.Fatalf("crash at %s: %v %v", cr.at, report, err)
-			}
-			if _, err := after.Retention().DropAllExpired(ctx); err != nil {
-				t.Fatal(err)
-			}
-			_ = after.Close()
+			all = append(all, cr)
 		}
-		if len(all) < 200 {
-			t.Errorf("%d crashes only", len(all))
+		crashes = nil
+		between.Unlock()
+	}
+	for i, cr := range all {
+		if i%3 > 0 && testing.Short() {
+			continue
 		}
-	}
-}
-
-// A store of the older format does not record which week uses which name: all names remain until
-// the last of its weeks is dropped.
-func TestNamesOfAnOlderFormatRemainUntilItsWeeksAreDropped(t *testing.T) {
-	e, m, c := openAt(t, engine.Options{RetentionWeeks: 2})
-	old := inWeeks(-1, 0, 4)
-	for i := range old {
-		old[i].Scope = fmt.Sprint("scope-", i)
-		old[i].Origin.Topic = fmt.Sprint("topic-", i)
-	}
-	mustExpect(t, e, old, engine.Claimed)
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
-	m = forgetUses(t, reopened(t, m))
-	e = open(t, m, engine.Options{RetentionWeeks: 2, Clock: c.now})
-	check := func(names int, kept []engine.Event) {
-		t.Helper()
-		if got := stats(t, e).Names; got != names {
-			t.Errorf("%d names, want %d", got, names)
-		}
-		for _, ev := range kept {
-			if r := claim(t, e, ev); r.Verdict != engine.Duplicate || r.Record.Origin.Topic != ev.Origin.Topic {
-				t.Errorf("%s of %s: %v", ev.ID, ev.Scope, r)
+		after := open(t, cr.m, o)
+		awaitTrust(t, after)
+		for name, ev := range cr.kept {
+			rec, found, err := after.Admin().Lookup(ctx, ev.Scope, ev.ID, ev.Time)
+			if err != nil || !found || rec.Origin.Topic != ev.Origin.Topic {
+				t.Fatalf("crash at %s: %s is %v, %v, %v; want topic %s", cr.at, name, rec, found, err, ev.Origin.Topic)
 			}
 		}
+		fresh := at("fresh", weeksLater(model.week))
+		fresh.Scope, fresh.Origin.Topic = "fresh scope", "fresh topic"
+		wantVerdict(t, claim(t, after, fresh), engine.Claimed)
+		if report, err := after.Admin().Verify(ctx); err != nil || report.Total > 0 {
+			t.Fatalf("crash at %s: %v %v", cr.at, report, err)
+		}
+		if _, err := after.Retention().DropAllExpired(ctx); err != nil {
+			t.Fatal(err)
+		}
+		_ = after.Close()
 	}
-	check(16, old)
-	wantVerdict(t, claim(t, e, event("new")), engine.Claimed) // converts the store
-	check(18, old)
-	c.set(weeksLater(2))
-	if _, err := e.Retention().DropAllExpired(ctx); err != nil {
-		t.Fatal(err)
+	if len(all) < 200 {
+		t.Errorf("%d crashes only", len(all))
 	}
-	check(18, old[4:])
-	c.set(weeksLater(3))
-	wantVerdict(t, claim(t, e, at("newer", weeksLater(3))), engine.Claimed)
-	if _, err := e.Retention().DropAllExpired(ctx); err != nil {
-		t.Fatal(err)
-	}
-	check(2, nil)
 }
 
 // lateReader blocks the first claim that is read back until it is released.

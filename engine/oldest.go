@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/hapax-dev/hapax/engine/internal/names"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
@@ -56,11 +55,7 @@ func setOldest(e *Engine, created bool) error {
 	if !created && first == e.retained.decideOld {
 		return nil
 	}
-	state := startWrites(first)
-	if created {
-		state = append(state, names.Noted())
-	}
-	wait, err := e.core.store.Apply(&storage.Batch{Seq: e.decider.seq + 1, State: state, Control: true})
+	wait, err := e.core.store.Apply(&storage.Batch{Seq: e.decider.seq + 1, State: startWrites(first), Control: true})
 	if err == nil {
 		err = wait()
 	}
@@ -72,11 +67,10 @@ func setOldest(e *Engine, created bool) error {
 	return nil
 }
 
-// nothingDropped reports whether no week of the store was ever dropped. It is false for a store that
-// was created before this was recorded.
+// nothingDropped reports whether no week of the store was ever dropped.
 func (c *core) nothingDropped() (bool, error) {
-	start, found, err := c.store.State(keyStart)
-	if err != nil || !found {
+	start, _, err := c.store.State(keyStart)
+	if err != nil {
 		return false, err
 	}
 	start = bytes.Clone(start)
@@ -108,7 +102,7 @@ func (t *Retention) LowerOldestWeek(ctx context.Context, week weekbucket.Week) e
 			return t.core.stop(err)
 		}
 		if !fresh {
-			return fmt.Errorf("%w: weeks before %s were dropped, or may have been by an earlier build", ErrDropped, t.finder.retained.decideOld)
+			return fmt.Errorf("%w: weeks before %s were dropped", ErrDropped, t.finder.retained.decideOld)
 		}
 		g.batch.State = append(g.batch.State, startWrites(week)...)
 		t.finder.retained.decideOld = week

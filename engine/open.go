@@ -89,7 +89,7 @@ func (e *Engine) load() error {
 
 func loadState(e *Engine) error {
 	e.holds.at = make(map[string]time.Time)
-	if err := e.finder.names.Load(e.core.store, e.decider.seq == 0); err != nil {
+	if err := e.finder.names.Load(e.core.store); err != nil {
 		return err
 	}
 	err := e.core.store.ScanState(storage.Span{Prefix: []byte{stateHold}}, func(key, value []byte) error {

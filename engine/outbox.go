@@ -52,30 +52,8 @@ func (o *outbox) load(s storage.Store) error {
 	if err := o.loadRemoved(s); err != nil {
 		return err
 	}
-	if o.produced.Unsized {
-		left, err := o.measure(s)
-		if err != nil {
-			return err
-		}
-		o.produced.Bytes, o.produced.Unsized = o.removed.Load()+left, false
-	}
 	o.written.Store(o.produced.Bytes)
 	return nil
-}
-
-// measure reads the entries of the outbox and returns their size.
-func (o *outbox) measure(s storage.Store) (bytes uint64, err error) {
-	for _, prefix := range [][]byte{entry.ReadyPrefix, entry.DelayedPrefix, entry.HeldPrefix, entry.ParkedPrefix} {
-		err = errors.Join(err, s.ScanState(storage.Span{Prefix: outboxKey(prefix)}, func(_, value []byte) error {
-			e, err := entry.Parse(value)
-			bytes += e.Bytes()
-			if err != nil {
-				err = fmt.Errorf("%w: %w", storage.ErrDamaged, err)
-			}
-			return err
-		}))
-	}
-	return bytes, err
 }
 
 // loadRemoved reads how much the relay has removed.

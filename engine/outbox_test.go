@@ -269,47 +269,6 @@ func TestFullOutboxRefusesMessages(t *testing.T) {
 	}
 }
 
-// A store that was written before the size was counted has entries of every kind.
-func TestEntriesOfAnEarlierBuildCountTowardsTheCap(t *testing.T) {
-	e, m := openMem(t, engine.Options{})
-	var sizes uint64
-	update(t, e, func(tx *engine.Tx) {
-		mustProduce(t, tx, "ready")
-		if _, err := tx.Produce(engine.Message{Topic: "out", ID: "delayed", Due: noon.Add(time.Hour)}); err != nil {
-			t.Fatal(err)
-		}
-	})
-	for _, prefix := range [][]byte{entry.ReadyPrefix, entry.DelayedPrefix} {
-		for _, one := range outboxOf(t, m, prefix) {
-			sizes += one.Bytes()
-		}
-	}
-	held := entry.Entry{Topic: "out", ID: "held", Value: make([]byte, 3000)}
-	parked := entry.Entry{Topic: "out", ID: "parked", Value: make([]byte, 5000)}
-	update(t, e, func(tx *engine.Tx) {
-		space := driver.TxIn(tx, entry.Space)
-		if err := errors.Join(
-			space.Put(entry.HeldKey(held.Group(), 1), held.Append(nil)), space.Put(entry.ParkedKey("parked", 1), parked.Append(nil)),
-			space.Put(entry.ProducedKey, []byte{5, 1}), space.Put(entry.GoneKey, []byte{1, 0, 1, 0, 0}), // without sizes
-		); err != nil {
-			t.Fatal(err)
-		}
-	})
-	settle(t, e, m)
-	want := sizes + held.Bytes() + parked.Bytes()
-	for range 2 { // the counts are written with the next message
-		e = open(t, m.CrashClone(m.Unsynced()), engine.Options{MaxOutboxBytes: want + 200})
-		s, err := e.Stats()
-		if err != nil || s.OutboxBytes != want {
-			t.Errorf("the outbox has %d bytes, %v, want %d", s.OutboxBytes, err, want)
-		}
-		big := engine.Message{Topic: "out", Value: make([]byte, 300)}
-		if err := e.Update(ctx, func(tx *engine.Tx) error { _, err := tx.Produce(big); return err }); !errors.Is(err, engine.ErrOutboxFull) {
-			t.Errorf("a message beyond the cap: %v", err)
-		}
-	}
-}
-
 func TestProducedIsReportedWhenDurable(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	reported := make(chan struct{}, 10)

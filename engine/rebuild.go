@@ -38,7 +38,7 @@ func (r *rebuilder) noteWeeks() error {
 		return nil
 	})
 	var damage *storage.DamageError
-	if errors.As(err, &damage) && r.finder.names.NotesUses() {
+	if errors.As(err, &damage) {
 		r.finder.names.BucketsIn(damage, func(b storage.Bucket) { weeks[b.Week] = struct{}{} })
 		err = nil
 	}

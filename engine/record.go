@@ -150,9 +150,8 @@ func (r *ClaimRecord) opens(generation uint64) bool {
 // varints as in encoding/binary.
 //
 // Most records never change: done, of generation 0, without window, fingerprint and data. These have
-// a short form if the topic's number is below 128, partition and offset are not negative, and first
-// seen is in the years 2020 to 2054. Before format 6 of a Pebble store and 5 of a bbolt store, they
-// were written as all others, and are still read so:
+// the short form if the topic's number is below 128, partition and offset are not negative, and first
+// seen is in the years 2020 to 2054:
 //
 //	+-----------+-------------------+------------------------------------+----------------+
 //	| 80 | topic| partition uvarint | first seen - 2020-01-01 ms, 5 bytes| offset uvarint |
@@ -163,7 +162,7 @@ const (
 	shortFrom = 1577836800000 // 2020-01-01 00:00 UTC
 
 	formState  = 0x07
-	formSent   = 0x08 // the time of sending is present; only with a window. Older builds read it as an unknown state
+	formSent   = 0x08 // the time of sending is present; only with a window
 	formWindow = 0x10 // the window is present, and not 0
 
 	formFingerprint = 0x20 // the fingerprint is present, and not empty
@@ -184,7 +183,7 @@ func appendRecord(dst []byte, r *ClaimRecord, topic uint64) []byte {
 	return binary.AppendUvarint(dst, uint64(r.Origin.Offset))
 }
 
-// fitsShort reports whether the record has a short form.
+// fitsShort reports whether the record has the short form.
 func (r *ClaimRecord) fitsShort(topic uint64) bool {
 	ms := r.FirstSeen.UnixMilli()
 	return r.final() && r.Generation == 0 && r.Fingerprint == "" && r.Data == "" &&
@@ -257,7 +256,7 @@ func parseRecord(b []byte) (r ClaimRecord, topic uint64, err error) {
 	switch {
 	case d.Bad:
 		return ClaimRecord{}, 0, fmt.Errorf("%w: claim record %x is truncated or overlong", storage.ErrDamaged, b)
-	case len(d.Rest) != 0, int64(r.Origin.Partition) != partition:
+	case len(d.Rest) != 0, int64(r.Origin.Partition) != partition, r.fitsShort(topic):
 		return ClaimRecord{}, 0, fmt.Errorf("%w: claim record %x is malformed", storage.ErrDamaged, b)
 	}
 	return r, topic, nil

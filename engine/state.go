@@ -19,7 +19,7 @@ const (
 	stateHold   = 'd' // + the hold's name: its time
 	stateMeta   = 'm' // + a name below
 	stateFloor  = 'f' // + a scope: its oldest retained week (floors.go)
-	// 'n', 'u' and "mnames": the numbers of scopes and topics (internal/names)
+	// 'n' and 'u': the numbers of scopes and topics (internal/names)
 	// never stored: an entry of the outbox before the committer has numbered it (outbox.go)
 	stateProduced = 'e'
 )

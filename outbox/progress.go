@@ -28,7 +28,7 @@ import (
 // which entries of the store were already published. A record's key is the store's uuid and its
 // value
 //
-//	version u8 = 3 | n uvarint | n times: key of the entry as bytes, XXH3-64 of its id u64 | HMAC 32 bytes
+//	version u8 = 1 | n uvarint | n times: key of the entry as bytes, XXH3-64 of its id u64 | HMAC 32 bytes
 //
 // The hash distinguishes an entry from another one with the same key in a store that was restored
 // from a backup. Others may be able to write to the topic, so the HMAC identifies the records of
@@ -47,7 +47,7 @@ type progress struct {
 	foreign int        // records that have the key of the store and were not written by it
 }
 
-const progressVersion = 3
+const progressVersion = 1
 
 // record returns an item that publishes a record of progress.
 func (p *progress) record(items []*item) *item {

@@ -98,10 +98,10 @@ func (x *runIndex) get(key []byte) (record []byte, known bool) {
 			record, known = nil, false
 		}
 	}()
-	return l.get(key, filterHashes{filterHash(key), keyedHash(key, x.disk.seed)})
+	return l.get(key, keyedHash(key, x.disk.seed))
 }
 
-func (l *runList) get(key []byte, hashes filterHashes) (record []byte, known bool) {
+func (l *runList) get(key []byte, hash uint32) (record []byte, known bool) {
 	// The lines of filters that many groups need are loaded at the same time.
 	var tables [32]*runTable
 	groups, absent := l.search(key)
@@ -112,11 +112,11 @@ func (l *runList) get(key []byte, hashes filterHashes) (record []byte, known boo
 		for _, g := range some {
 			if t := g.find(key); t != nil {
 				tables[n] = t
-				n += int(t.filter.first(hashes.of(&t.filter)))
+				n += int(t.filter.first(hash))
 			}
 		}
 		for _, t := range tables[:n] {
-			if !t.filter.mayContain(hashes.of(&t.filter)) || !t.covers(key) {
+			if !t.filter.mayContain(hash) || !t.covers(key) {
 				continue
 			}
 			record, known, err := t.get(key)

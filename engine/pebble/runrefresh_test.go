@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -388,43 +387,35 @@ func TestTablesThatShareABoundary(t *testing.T) {
 	}
 }
 
-// The store reads the filters of tables with code of its own: those that it writes, and Pebble's own,
-// which earlier builds wrote.
+// The store reads the filters of tables with code of its own.
 func TestTableFiltersAgreeWithPebble(t *testing.T) {
 	seed := uint64(0x1234567890abcdef)
-	for name, c := range map[string]struct {
-		policy pebble.FilterPolicy
-		read   func(block []byte) (tableFilter, bool)
-	}{
-		"plain": {bloom.FilterPolicy(filterBitsPerKey), newTableFilter},
-		"keyed": {keyedFilters{&disk{seed: seed}}, func(b []byte) (tableFilter, bool) { return newKeyedFilter(b, seed) }},
-	} {
-		r := rng(1)
-		for _, keys := range []int{0, 1, 10, 1000} {
-			w := c.policy.NewWriter(pebble.TableFilter)
-			var in [][]byte
-			for n := range keys {
-				key := make([]byte, n%41)
-				for i := range key {
-					key[i] = byte(r.Uint32())
-				}
-				w.AddKey(key)
-				in = append(in, key)
+	policy := keyedFilters{&disk{seed: seed}}
+	r := rng(1)
+	for _, keys := range []int{0, 1, 10, 1000} {
+		w := policy.NewWriter(pebble.TableFilter)
+		var in [][]byte
+		for n := range keys {
+			key := make([]byte, n%41)
+			for i := range key {
+				key[i] = byte(r.Uint32())
 			}
-			block := w.Finish(nil)
-			f, ok := c.read(block)
-			if !ok {
-				t.Fatalf("%s, %d keys: a filter of %d bytes is not read", name, keys, len(block))
+			w.AddKey(key)
+			in = append(in, key)
+		}
+		block := w.Finish(nil)
+		f, ok := newKeyedFilter(block, seed)
+		if !ok {
+			t.Fatalf("%d keys: a filter of %d bytes is not read", keys, len(block))
+		}
+		for n := range 20_000 {
+			key := binaryKey(r.Uint64(), n%23)
+			if n < len(in) {
+				key = in[n]
 			}
-			for n := range 20_000 {
-				key := binaryKey(r.Uint64(), n%23)
-				if n < len(in) {
-					key = in[n]
-				}
-				hash, want := filterHashes{filterHash(key), keyedHash(key, seed)}.of(&f), c.policy.MayContain(pebble.TableFilter, block, key)
-				if f.mayContain(hash) != want || want && f.first(hash) != 1 || n < len(in) && !want {
-					t.Fatalf("%s, %x: %v, first %d, want %v", name, key, f.mayContain(hash), f.first(hash), want)
-				}
+			hash, want := keyedHash(key, seed), policy.MayContain(pebble.TableFilter, block, key)
+			if f.mayContain(hash) != want || want && f.first(hash) != 1 || n < len(in) && !want {
+				t.Fatalf("%x: %v, first %d, want %v", key, f.mayContain(hash), f.first(hash), want)
 			}
 		}
 	}
@@ -438,8 +429,7 @@ func TestTableFiltersAgreeWithPebble(t *testing.T) {
 	}
 }
 
-// A filter with another seed than the store's is not used, and an earlier build does not take a keyed
-// filter for a plain one: either would find that claims are absent.
+// A filter with another seed than the store's is not used: it would find that claims are absent.
 func TestFilterOfAnotherSeedIsNotUsed(t *testing.T) {
 	key := []byte("key")
 	if f, ok := newKeyedFilter(nil, 1); !ok || f.mayContain(keyedHash(key, 1)) {
@@ -456,9 +446,6 @@ func TestFilterOfAnotherSeedIsNotUsed(t *testing.T) {
 		}
 		if !(keyedFilters{&disk{seed: 2}}).MayContain(pebble.TableFilter, block, key) || !(keyedFilters{&disk{}}).MayContain(pebble.TableFilter, []byte{1}, key) {
 			t.Errorf("Pebble uses a filter of %d keys with another seed", keys)
-		}
-		if _, ok := newTableFilter(block); ok {
-			t.Errorf("a keyed filter of %d keys is read as a plain one", keys)
 		}
 		if f, _ := newKeyedFilter(block, 1); f.mayContain(keyedHash(key, 1)) {
 			t.Errorf("a filter of %d keys has another", keys)
@@ -527,10 +514,10 @@ func TestChosenIDsDoNotPassTheFilters(t *testing.T) {
 
 // passes returns how many filters of tables seem to have a key.
 func passes(s *Store, key []byte) (n int) {
-	hashes := filterHashes{filterHash(key), keyedHash(key, s.identity.id.Seed)}
+	hash := keyedHash(key, s.identity.id.Seed)
 	for _, g := range s.core.recentRuns.list.Load().groups {
 		for _, table := range g {
-			if table.filter.mayContain(hashes.of(&table.filter)) {
+			if table.filter.mayContain(hash) {
 				n++
 			}
 		}

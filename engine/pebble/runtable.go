@@ -119,12 +119,9 @@ func (t *runTable) load(room uint64) error {
 		if err != nil {
 			return err
 		}
-		ok := false
-		switch layout.Filter[0].Name {
-		case filterBlock + keyedFilterName:
+		ok := layout.Filter[0].Name == filterBlock+keyedFilterName
+		if ok {
 			t.filter, ok = newKeyedFilter(data, t.seed)
-		case filterBlock + plainFilterName:
-			t.filter, ok = newTableFilter(data)
 		}
 		if !ok {
 			return errNotARun

@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/sstable"
 )
 
@@ -61,8 +60,6 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 		LBaseMaxBytes:               int64(max(minLBaseBytes, lastLevelRuns*o.PendingBytes)),
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
 	}
-	plain := bloom.FilterPolicy(filterBitsPerKey) // of the tables of earlier builds
-	p.Filters = map[string]pebble.FilterPolicy{plain.Name(): plain}
 	// A read never writes: reads cause no compactions.
 	p.Experimental.ReadSamplingMultiplier = -1
 	p.EventListener.DataCorruption = func(info pebble.DataCorruptionInfo) {

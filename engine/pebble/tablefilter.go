@@ -8,7 +8,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// keyedFilters is the policy of the filters that this build writes: Pebble's, of hashes of the keys
+// keyedFilters is the policy of the filters of tables: Pebble's, of hashes of the keys
 // that depend on the seed of the store. Otherwise a producer could choose ids that all filters seem
 // to have, and each look-up of such an id would read every table.
 //
@@ -16,13 +16,11 @@ import (
 //	| filter (tableFilter) | check of the seed 4 LE |
 //	+---------------------+----------------------+
 //
-// A filter whose seed is not the store's is not used. Earlier builds find that the block has another
-// layout, and do without a filter.
+// A filter whose seed is not the store's is not used.
 type keyedFilters struct{ disk *disk }
 
 const (
 	keyedFilterName = "hapax.keyed-bloom"
-	plainFilterName = "rocksdb.BuiltinBloomFilter" // of Pebble's filters, which earlier builds wrote
 	filterCheck     = 4
 )
 
@@ -54,7 +52,6 @@ func newKeyedFilter(block []byte, seed uint64) (f tableFilter, ok bool) {
 	if ok && n > 0 && binary.LittleEndian.Uint32(block[n:]) != seedCheck(seed) {
 		f.bits = nil
 	}
-	f.keyed = true
 	return f, ok
 }
 
@@ -96,17 +93,6 @@ type tableFilter struct {
 	bits   []byte // nil if the table has no filter
 	lines  uint32
 	probes uint8
-	keyed  bool // it has the keyed hashes of its keys
-}
-
-// filterHashes are the hashes of a key for tables with plain and with keyed filters.
-type filterHashes struct{ plain, keyed uint32 }
-
-func (h filterHashes) of(f *tableFilter) uint32 {
-	if f.keyed {
-		return h.keyed
-	}
-	return h.plain
 }
 
 const (

@@ -9,14 +9,14 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// The result of a claim is the messages that its handler has produced: nothing, or the form 2 and
+// The result of a claim is the messages that its handler has produced: nothing, or the form 1 and
 // each message: its UUID, the number of its metadata, for each of them in order the key and the
 // value, 0 for a payload that is nil and 1 for any other, and the payload. Texts are encoded as
 // their length and their bytes; numbers and lengths are uvarints.
 //
 // A payload that is nil, which publishers such as that of Kafka send as a tombstone, is not an empty
 // one.
-const producedForm = 2
+const producedForm = 1
 
 var errProduced = errors.New("watermilldedup: the result of the key is not that of this package: give the handler a scope of its own (Options.Scope)")
 

@@ -1,5 +1,5 @@
-// Package compat tests the engine on both stores, across builds and opens: stores that the first
-// build of each format wrote, and options that change between two opens.
+// Package compat tests the engine on both stores, across builds and opens: a store that the first build
+// of a format wrote, and options that change between two opens.
 package compat
 
 import (
@@ -23,117 +23,128 @@ import (
 	"github.com/hapax-dev/hapax/engine/pebble"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
+	"github.com/hapax-dev/hapax/versions"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// The golden stores were written by the first build of each format and are never written again: a
-// build that opens them opens the stores of its users. A build of a new format adds its own:
+// The golden stores were written by the first build of their format, and are never written again: a build
+// that opens them opens the stores of its users. A build of a new format adds its own, and keeps these:
 //
 //	go test ./internal/compat -run TestGoldenStores -write-golden
-var writeGolden = flag.Bool("write-golden", false, "write the golden stores of this build's format where they are missing")
+var writeGolden = flag.Bool("write-golden", false, "write the golden stores where they are missing")
 
 var goldenKinds = map[string]func(dir string) (storage.Store, error){
 	"pebble": func(dir string) (storage.Store, error) { return pebble.Open(dir, pebble.Options{CacheBytes: 1 << 20}) },
 	"bolt":   func(dir string) (storage.Store, error) { return bolt.Open(dir, bolt.Options{}) },
 }
 
-// goldenFormats are the formats that this build writes.
-var goldenFormats = map[string]int{"pebble": int(sidecar.Pebble.Format), "bolt": int(sidecar.Bolt.Format)}
-
-func TestGoldenStoresOfEveryFormatOpen(t *testing.T) {
+func TestGoldenStoresOpen(t *testing.T) {
 	for kind, open := range goldenKinds {
-		newest := goldenFormats[kind]
 		if *writeGolden {
-			writeGoldenStore(t, goldenDir(newest, kind), open)
+			writeGoldenStore(t, goldenDir(kind), open)
 		}
-		for format := range newest {
-			for _, c := range []struct {
-				name    string
-				without []string // files that are removed first
-				source  string
-			}{
-				{"as closed", nil, "snapshot+journal"},
-				{"without the newest snapshot", []string{"*screen-1*"}, "snapshot+journal"},
-				{"without snapshots", []string{"*screen-0*", "*screen-1*"}, "scan"},
-			} {
-				t.Run(fmt.Sprintf("%s %d %s", kind, format+1, c.name), func(t *testing.T) {
-					dir := copyOfGolden(t, format+1, kind)
-					for _, pattern := range c.without {
-						removeOne(t, filepath.Join(dir, pattern))
-					}
-					if len(c.without) == 1 && format+1 >= goldenSingleSnapshots[kind] {
-						c.source = "scan" // the other sidecar is empty
-					}
-					checkGoldenStore(t, openGolden(t, dir, open), c.source, format+1 >= goldenWindows[kind])
-				})
-			}
-		}
-	}
-}
-
-func TestGoldenStoreOfANewerFormatIsRejectedUntouched(t *testing.T) {
-	for kind, open := range goldenKinds {
-		for what, more := range map[string]string{"another number": "", "more in its identity": "a field of a later build"} {
-			t.Run(kind+" with "+what, func(t *testing.T) {
-				dir := copyOfGolden(t, goldenFormats[kind], kind)
-				raiseFormat(t, filepath.Join(dir, sidecar.IdentityName), more)
-				before := filesOf(t, dir)
-				if _, err := open(dir); !errors.Is(err, storage.ErrNewerFormat) {
-					t.Fatalf("opening it: %v", err)
+		for _, c := range []struct {
+			name    string
+			without []string // files that are removed first
+			source  string
+		}{
+			{"as closed", nil, "snapshot+journal"},
+			{"without the newest snapshot", []string{"*screen-1*"}, "scan"}, // the other sidecar is empty
+			{"without snapshots", []string{"*screen-0*", "*screen-1*"}, "scan"},
+		} {
+			t.Run(kind+" "+c.name, func(t *testing.T) {
+				dir := copyOfGolden(t, kind)
+				for _, pattern := range c.without {
+					removeOne(t, filepath.Join(dir, pattern))
 				}
-				if !maps.Equal(filesOf(t, dir), before) {
-					t.Fatal("it was changed")
-				}
+				checkGoldenStore(t, openGolden(t, dir, open), c.source)
 			})
 		}
 	}
 }
 
-// A store of an older format keeps it until a write that an older build would misread: after
-// reading only, the older build can still open the store.
-func TestAnOlderFormatRemainsUntilTheFirstClaim(t *testing.T) {
+func TestStoreOfANewerFormatIsRejectedUntouched(t *testing.T) {
 	for kind, open := range goldenKinds {
-		for older := 1; older < goldenFormats[kind]; older++ {
-			t.Run(fmt.Sprint(kind, " ", older), func(t *testing.T) { checkRaised(t, kind, older, open) })
+		for what, more := range map[string]string{"another number": "", "more in its identity": "a field of a later build"} {
+			t.Run(kind+" with "+what, func(t *testing.T) {
+				dir := copyOfGolden(t, kind)
+				changeIdentity(t, dir, func(b []byte) []byte {
+					binary.BigEndian.PutUint32(b[8:], 2)
+					return append(b, more...)
+				})
+				checkRejected(t, dir, open, storage.ErrNewerFormat)
+			})
 		}
 	}
 }
 
-func checkRaised(t *testing.T, kind string, older int, open func(dir string) (storage.Store, error)) {
-	dir := copyOfGolden(t, older, kind)
-	formatIs := func(want int) {
-		t.Helper()
-		if got, err := sidecar.ReadFormat(sidecar.OS{}, dir); err != nil || int(got) != want {
-			t.Fatalf("the format is %d, want %d: %v", got, want, err)
+// The formats of builds before the first release had numbers of their own, which say nothing now.
+func TestStoreOfABuildBeforeTheFirstReleaseIsRejectedUntouched(t *testing.T) {
+	for kind, open := range goldenKinds {
+		dir := copyOfGolden(t, kind)
+		changeIdentity(t, dir, func(b []byte) []byte { copy(b, "HAPAXSTO"); return b })
+		if err := checkRejected(t, dir, open, storage.ErrForeign); !strings.Contains(err.Error(), "before the first release") {
+			t.Errorf("%s: %v", kind, err)
 		}
-	}
-	s, err := open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := openGolden(t, dir, open).Close(); err != nil {
-		t.Fatal(err)
-	}
-	formatIs(older)
-	checkGoldenStore(t, openGolden(t, dir, open), "snapshot+journal", older >= goldenWindows[kind])
-	formatIs(goldenFormats[kind])
-	e := openGolden(t, dir, open)
-	if report, err := e.Admin().Verify(context.Background()); err != nil || report.Total != 0 {
-		t.Error(report, err)
-	}
-	if err := e.Close(); err != nil {
-		t.Error(err)
 	}
 }
 
-// goldenWindows are the first formats whose golden stores have a claim with a window.
-var goldenWindows = map[string]int{"pebble": 3, "bolt": 2}
+func checkRejected(t *testing.T, dir string, open func(string) (storage.Store, error), want error) error {
+	t.Helper()
+	before := filesOf(t, dir)
+	_, err := open(dir)
+	if !errors.Is(err, want) {
+		t.Fatalf("opening it: %v", err)
+	}
+	if !maps.Equal(filesOf(t, dir), before) {
+		t.Fatal("it was changed")
+	}
+	return err
+}
 
-// goldenSingleSnapshots are the first formats whose golden stores have one snapshot and no journal.
-var goldenSingleSnapshots = map[string]int{"pebble": 6, "bolt": 5}
+// A store of an older format keeps it until a write that an older build would misread: after reading
+// only, the older build can still open the store, and after a write it rejects it.
+func TestAnOlderFormatIsRaisedByTheFirstClaim(t *testing.T) {
+	for kind, open := range goldenKinds {
+		t.Run(kind, func(t *testing.T) {
+			dir := copyOfGolden(t, kind)
+			newer := nextFormat(kind)
+			defer newer()
+			formatIs := func(want int) {
+				t.Helper()
+				if got, err := sidecar.ReadFormat(sidecar.OS{}, dir); err != nil || int(got) != want {
+					t.Fatalf("the format is %d, want %d: %v", got, want, err)
+				}
+			}
+			s, err := open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(s.Close(), openGolden(t, dir, open).Close()); err != nil {
+				t.Fatal(err)
+			}
+			formatIs(1)
+			checkGoldenStore(t, openGolden(t, dir, open), "snapshot+journal")
+			formatIs(2)
+			e := openGolden(t, dir, open)
+			if report, err := e.Admin().Verify(context.Background()); err != nil || report.Total != 0 {
+				t.Error(report, err)
+			}
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+			newer()
+			checkRejected(t, dir, open, storage.ErrNewerFormat)
+		})
+	}
+}
+
+// nextFormat makes this build one of the next format until the returned function is called.
+func nextFormat(kind string) (undo func()) {
+	of := map[string]*sidecar.Kind{"pebble": &sidecar.Pebble, "bolt": &sidecar.Bolt}[kind]
+	of.Format = 2
+	return func() { of.Format = 1 }
+}
 
 func goldenWindowed(t *testing.T) engine.Event {
 	ev := goldenEvent(t, goldenScopes[0], 3, 0)
@@ -198,6 +209,9 @@ func writeGoldenStore(t *testing.T, dir string, open func(string) (storage.Store
 		t.Logf("%s exists and is not changed", dir)
 		return
 	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	ctx := context.Background()
 	claim := func(e *engine.Engine, week int) {
 		for _, scope := range goldenScopes {
@@ -223,7 +237,9 @@ func writeGoldenStore(t *testing.T, dir string, open func(string) (storage.Store
 	err := e.Update(ctx, func(tx *engine.Tx) error {
 		return errors.Join(tx.Put([]byte("balance"), []byte("overwritten later")), tx.Put([]byte("deleted"), []byte("later")))
 	})
-	if err := errors.Join(err, e.Close()); err != nil {
+	users := usersOf(t, e, versions.Options{})
+	err = errors.Join(err, putRows(e, users, firstRows...), users.Erase(ctx, "acme", []byte("dave"), 9), e.Close())
+	if err != nil {
 		t.Fatal(err)
 	}
 
@@ -250,13 +266,16 @@ func writeGoldenStore(t *testing.T, dir string, open func(string) (storage.Store
 	if r, err := e.TryClaim(ctx, goldenWindowed(t)); err != nil || r.Verdict != engine.Claimed {
 		t.Fatal(r, err)
 	}
-	if err := errors.Join(err, dropErr, forget(e, 1), forget(e, 3), e.Retention().Reclaimed(ctx), e.Close()); err != nil {
+	rowsErr := putRows(e, usersOf(t, e, versions.Options{}), lastRows...)
+	if err := errors.Join(err, dropErr, rowsErr, forget(e, 1), forget(e, 3), e.Retention().Reclaimed(ctx), e.Close()); err != nil {
 		t.Fatal(err)
 	}
+	_ = os.Remove(filepath.Join(dir, "hapax-reserve")) // an empty file of some MiB
+	_ = os.Remove(filepath.Join(dir, "LOCK"))          // it names the machine
 }
 
 // checkGoldenStore checks all that writeGoldenStore has written, and then writes to the store.
-func checkGoldenStore(t *testing.T, e *engine.Engine, source string, windowed bool) {
+func checkGoldenStore(t *testing.T, e *engine.Engine, source string) {
 	ctx := context.Background()
 	stats, err := e.Stats()
 	if err != nil || stats.FilterSource != source {
@@ -269,14 +288,11 @@ func checkGoldenStore(t *testing.T, e *engine.Engine, source string, windowed bo
 		t.Errorf("the holds are %v", holds)
 	}
 	checkGoldenState(t, e)
-	kept := uint64((len(goldenWeeks)-1)*len(goldenScopes)*goldenClaims - 2)
-	if windowed {
-		kept++
-		ev := goldenWindowed(t)
-		want := engine.ClaimRecord{State: engine.Done, FirstSeen: goldenNow, Origin: ev.Origin, Window: ev.Window}
-		if r, err := e.TryClaim(ctx, ev); err != nil || r.Verdict != engine.Duplicate || r.Record != want {
-			t.Errorf("the claim with a window: %+v, %v; want %+v", r, err, want)
-		}
+	kept := uint64((len(goldenWeeks)-1)*len(goldenScopes)*goldenClaims - 2 + 1)
+	ev := goldenWindowed(t)
+	want := engine.ClaimRecord{State: engine.Done, FirstSeen: goldenNow, Origin: ev.Origin, Window: ev.Window}
+	if r, err := e.TryClaim(ctx, ev); err != nil || r.Verdict != engine.Duplicate || r.Record != want {
+		t.Errorf("the claim with a window: %+v, %v; want %+v", r, err, want)
 	}
 	checkGoldenCounts(t, e, kept)
 	if report, err := e.Admin().Verify(ctx); err != nil || report.Total != 0 || report.Claims != kept {
@@ -368,23 +384,16 @@ func openGolden(t *testing.T, dir string, open func(string) (storage.Store, erro
 	return e
 }
 
-func goldenDir(format int, kind string) string {
-	return filepath.Join("testdata", "golden", fmt.Sprint("format-", format), kind)
-}
+func goldenDir(kind string) string { return filepath.Join("testdata", "golden", "format-1", kind) }
 
-func copyOfGolden(t *testing.T, format int, kind string) string {
-	t.Helper()
-	return copyOf(t, goldenDir(format, kind))
-}
-
-// copyOf gives the files the modes of a checkout.
-func copyOf(t *testing.T, from string) string {
+// copyOfGolden gives the files the modes of a checkout.
+func copyOfGolden(t *testing.T, kind string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "store")
 	if err := os.Mkdir(to, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range filesOf(t, from) {
+	for name, content := range filesOf(t, goldenDir(kind)) {
 		if err := os.WriteFile(filepath.Join(to, name), []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -421,18 +430,18 @@ func removeOne(t *testing.T, pattern string) {
 	}
 }
 
-// raiseFormat relies on the promise of the identity for all formats (docs/format.md).
-func raiseFormat(t *testing.T, path, more string) {
+// changeIdentity relies on the promise of the identity for all formats (docs/format.md).
+func changeIdentity(t *testing.T, dir string, change func(b []byte) []byte) {
 	t.Helper()
+	path := filepath.Join(dir, sidecar.IdentityName)
 	b, err := os.ReadFile(path)
+	if err == nil {
+		b, err = sidecar.Unseal(b)
+	}
+	if err == nil {
+		err = os.WriteFile(path, sidecar.Seal(change(b)), 0o644)
+	}
 	if err != nil {
-		t.Fatal(err)
-	}
-	if b, err = sidecar.Unseal(b); err != nil {
-		t.Fatal(err)
-	}
-	binary.BigEndian.PutUint32(b[8:], binary.BigEndian.Uint32(b[8:])+1)
-	if err := os.WriteFile(path, sidecar.Seal(append(b, more...)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

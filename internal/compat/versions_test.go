@@ -5,48 +5,31 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/versions"
 )
 
-// Stores with versioned rows are kept for each format since the first one that a build with package
-// versions wrote. They are never written again, and a new format adds its own with -write-golden.
-var goldenRows = map[string]int{"pebble": 4, "bolt": 3}
-
-func rowsDir(format int, kind string) string {
-	return filepath.Join("testdata", "golden", fmt.Sprint("format-", format), kind+"-versions")
-}
-
-func TestVersionedRowsOfEveryFormatAreRead(t *testing.T) {
+func TestVersionedRowsOfTheGoldenStoresAreRead(t *testing.T) {
 	for kind, open := range goldenKinds {
-		newest := goldenFormats[kind]
-		if *writeGolden {
-			writeGoldenRows(t, rowsDir(newest, kind), open)
-		}
-		for format := goldenRows[kind]; format <= newest; format++ {
-			t.Run(fmt.Sprint(kind, " ", format), func(t *testing.T) {
-				dir := copyOf(t, rowsDir(format, kind))
-				e := openGolden(t, dir, open)
-				checkGoldenRows(t, e)
-				if err := e.Close(); err != nil {
-					t.Fatal(err)
-				}
-				e = openGolden(t, dir, open) // new rows have this build's format
-				defer e.Close()
-				checkReplacedRows(t, e)
-				if report, err := e.Admin().Verify(context.Background()); err != nil || report.Total != 0 {
-					t.Error(report, err)
-				}
-			})
-		}
+		t.Run(kind, func(t *testing.T) {
+			dir := copyOfGolden(t, kind)
+			e := openGolden(t, dir, open)
+			checkGoldenRows(t, e)
+			if err := e.Close(); err != nil {
+				t.Fatal(err)
+			}
+			e = openGolden(t, dir, open)
+			defer e.Close()
+			checkReplacedRows(t, e)
+			if report, err := e.Admin().Verify(context.Background()); err != nil || report.Total != 0 {
+				t.Error(report, err)
+			}
+		})
 	}
 }
 
@@ -126,28 +109,6 @@ func usersOf(t *testing.T, e *engine.Engine, o versions.Options) *versions.Table
 		t.Fatal(err)
 	}
 	return table
-}
-
-// writeGoldenRows opens and writes a store twice: the second time it contains rows.
-func writeGoldenRows(t *testing.T, dir string, open func(string) (storage.Store, error)) {
-	t.Helper()
-	if _, err := os.Stat(dir); err == nil {
-		t.Logf("%s exists and is not changed", dir)
-		return
-	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for life, rows := range [][]versions.Row{firstRows, lastRows} {
-		e := openGolden(t, dir, open)
-		err := putRows(e, usersOf(t, e, versions.Options{}), rows...)
-		if life == 0 {
-			err = errors.Join(err, usersOf(t, e, versions.Options{}).Erase(context.Background(), "acme", []byte("dave"), 9))
-		}
-		if err := errors.Join(err, e.Close()); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // putRows puts rows in one transaction.

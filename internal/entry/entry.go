@@ -50,8 +50,8 @@ const NoPartition = -1
 //	headers uvarint, of each: key bytes, value nbytes
 //
 // bytes is a uvarint length and that many bytes; nbytes is a uvarint length + 1 and that many
-// bytes, or 0 for nil. Version 1 has neither time nor stamped.
-const version = 2
+// bytes, or 0 for nil.
+const version = 1
 
 // ErrVersion means that a newer build encoded the entry.
 var ErrVersion = errors.New("outbox entry of a newer version")
@@ -105,8 +105,7 @@ func (e *Entry) Bytes() uint64 {
 // entryBytes is the size of an entry without its message.
 const entryBytes = 128
 
-// Parse decodes an entry. Its slices share memory with b. Bytes that Append, of this or an earlier
-// version, would not write are an error.
+// Parse decodes an entry. Its slices share memory with b. Bytes that Append would not write are an error.
 func Parse(b []byte) (Entry, error) {
 	if len(b) > 0 && b[0] > version {
 		return Entry{}, fmt.Errorf("%w: %d", ErrVersion, b[0])
@@ -118,15 +117,12 @@ func Parse(b []byte) (Entry, error) {
 	}
 	e.Attempts, e.Refused, e.NotBefore, e.LastError = d.Uvarint(), d.Uvarint(), d.Varint(), string(d.Bytes())
 	e.ID, e.Created, e.Due = string(d.Bytes()), d.Varint(), d.Varint()
-	e.Time = max(e.Created, e.Due)
-	if b[0] > 1 {
-		e.Time = d.Varint()
-		stamped := d.Take(1)
-		if d.Bad || stamped[0] > 1 {
-			return Entry{}, errMalformed
-		}
-		e.Stamped = stamped[0] == 1
+	e.Time = d.Varint()
+	stamped := d.Take(1)
+	if d.Bad || stamped[0] > 1 {
+		return Entry{}, errMalformed
 	}
+	e.Stamped = stamped[0] == 1
 	e.Topic = string(d.Bytes())
 	partition := d.Varint()
 	e.Partition = int32(partition)

@@ -94,8 +94,6 @@ type Produced struct {
 	Entries uint64 // this is also the number of the newest entry
 	Delayed uint64 // entries that were due later
 	Bytes   uint64 // the sum of Entry.Bytes over all of them
-
-	Unsized bool // an earlier build has written it, without Bytes
 }
 
 // Append appends the encoded counts.
@@ -113,10 +111,7 @@ func appendCounts(b []byte, counts ...uint64) []byte {
 // ParseProduced decodes what Append has written.
 func ParseProduced(b []byte) (Produced, error) {
 	d := decode.Decoder{Rest: b}
-	p := Produced{Entries: d.Uvarint(), Delayed: d.Uvarint()}
-	if p.Unsized = len(d.Rest) == 0; !p.Unsized {
-		p.Bytes = d.Uvarint()
-	}
+	p := Produced{Entries: d.Uvarint(), Delayed: d.Uvarint(), Bytes: d.Uvarint()}
 	if d.Bad || len(d.Rest) > 0 || p.Delayed > p.Entries {
 		return Produced{}, fmt.Errorf("malformed counts %x of an outbox", b)
 	}
@@ -142,10 +137,7 @@ func (g Gone) Append(b []byte) []byte {
 // ParseGone decodes what Append has written.
 func ParseGone(b []byte) (Gone, error) {
 	d := decode.Decoder{Rest: b}
-	g := Gone{Entries: d.Uvarint(), Delayed: d.Uvarint(), Parked: d.Uvarint(), Redriven: d.Uvarint(), Dropped: d.Uvarint()}
-	if len(d.Rest) > 0 { // an earlier build has not written the rest
-		g.Bytes = d.Uvarint()
-	}
+	g := Gone{Entries: d.Uvarint(), Delayed: d.Uvarint(), Parked: d.Uvarint(), Redriven: d.Uvarint(), Dropped: d.Uvarint(), Bytes: d.Uvarint()}
 	if d.Bad || len(d.Rest) > 0 {
 		return Gone{}, fmt.Errorf("malformed counts %x of an outbox", b)
 	}

@@ -46,7 +46,7 @@ func (l *letter) record(more Headers) *kgo.Record {
 
 func (l *letter) ownHeaders() []kgo.RecordHeader {
 	h := make(headerList, 0, 20)
-	h.text(dltVersion, dltVersion2)
+	h.text(dltVersion, dltVersion1)
 	h.text(dltTopic, l.Sealed.Origin.Topic)
 	h.number(dltPartition, int64(l.Sealed.Origin.Partition))
 	h.number(dltOffset, l.Sealed.Origin.Offset)

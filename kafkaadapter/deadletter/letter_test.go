@@ -120,7 +120,7 @@ func TestDeadLetterIsTheRecordByteForByte(t *testing.T) {
 func TestOwnHeadersAreGolden(t *testing.T) {
 	want := map[string]string{
 		"message_id":                        "7",
-		"hapax_dlt_version":                 "2",
+		"hapax_dlt_version":                 "1",
 		"hapax_dlt_original_topic":          "orders",
 		"hapax_dlt_original_partition":      "3",
 		"hapax_dlt_original_offset":         "4711",
@@ -137,7 +137,7 @@ func TestOwnHeadersAreGolden(t *testing.T) {
 		"hapax_dlt_id_rule":                 "header",
 		"hapax_dlt_time_rule":               "record",
 		"hapax_dlt_generation":              "2",
-		"hapax_dlt_seal":                    "2b50e03b26e8c0c8e28d156bb6607f94",
+		"hapax_dlt_seal":                    "1fddbe2b1a4559a86acfb180dc935aa6",
 		"hapax_dlt_store":                   "01234567-89ab-cdef-0000-000000000010",
 		"hapax_dlt_incarnation":             "7",
 	}
@@ -287,7 +287,7 @@ func TestReplayContainsTheDataOfTheLetter(t *testing.T) {
 func TestInvalidHeadersAreNoReplay(t *testing.T) {
 	dead := aLetter(t, aRecord("message_id", "7")).record(Neutral)
 	for _, tt := range []struct{ name, value string }{
-		{dltVersion, "1"}, {dltVersion, ""}, {dltTopic, ""},
+		{dltVersion, "2"}, {dltVersion, ""}, {dltTopic, ""},
 		{dltPartition, "-1"}, {dltPartition, "x"}, {dltPartition, "2147483648"}, {dltPartition, "4294967296"}, {dltPartition, ""},
 		{dltOffset, "-1"}, {dltOffset, "1e3"}, {dltOffset, "9223372036854775808"},
 		{dltTimestamp, "now"}, {dltTimestampType, "Create"},
@@ -378,7 +378,7 @@ func TestReplayReopensWhatTheStoreSealed(t *testing.T) {
 		{"a made up fraction", position, set(dltEventTime, "2025-05-07T12:00:00.124Z"), asIs, RefusedSeal},
 		{"a made up rule", position, set(dltTimeRule, "header"), asIs, RefusedSeal},
 		{"no time", id, without(dltEventTime), asIs, RefusedHeaders},
-		{"another version", id, set(dltVersion, "1"), asIs, RefusedHeaders},
+		{"another version", id, set(dltVersion, "2"), asIs, RefusedHeaders},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -18,7 +18,7 @@ const HeaderPrefix = "hapax_dlt_"
 
 // The adapter's own headers.
 const (
-	dltVersion       = HeaderPrefix + "version"                 // 2
+	dltVersion       = HeaderPrefix + "version"                 // 1
 	dltTopic         = HeaderPrefix + "original_topic"          //
 	dltPartition     = HeaderPrefix + "original_partition"      //
 	dltOffset        = HeaderPrefix + "original_offset"         //
@@ -42,7 +42,7 @@ const (
 	dltOmittedBytes  = HeaderPrefix + "omitted_bytes"           // bytes
 	dltOmittedFrom   = HeaderPrefix + "omitted_from"            // where the whole record is: topic/partition/offset
 
-	dltVersion2 = "2"
+	dltVersion1 = "1"
 )
 
 // withoutOurs returns the headers without those that begin with the adapter's prefix. It returns

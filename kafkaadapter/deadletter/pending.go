@@ -25,7 +25,7 @@ const partBytes = 1 << 20
 //
 // They are encoded as one byte string:
 //
-//	version u8 = 2
+//	version u8 = 1
 //	letters uvarint | for each: key | value | headers
 //	headers = number uvarint | for each: name | value
 //
@@ -41,7 +41,7 @@ type Pending struct {
 	parts   int
 }
 
-const pendingV2 = 2
+const pendingVersion = 1
 
 // Put stores the pending letters of a partition under key, and under longer keys that begin with
 // it. There must be none. It returns them for publishing after the commit.
@@ -103,7 +103,7 @@ func partKey(key []byte, part int) []byte {
 }
 
 func encodeLetters(letters []*kgo.Record) []byte {
-	dst := binary.AppendUvarint([]byte{pendingV2}, uint64(len(letters)))
+	dst := binary.AppendUvarint([]byte{pendingVersion}, uint64(len(letters)))
 	for _, r := range letters {
 		dst = appendOptional(appendOptional(dst, r.Key), r.Value)
 		dst = binary.AppendUvarint(dst, uint64(len(r.Headers)))
@@ -116,7 +116,7 @@ func encodeLetters(letters []*kgo.Record) []byte {
 
 // parseLetters reads the result of encodeLetters. The letters share memory with b.
 func parseLetters(b []byte) ([]*kgo.Record, error) {
-	if len(b) == 0 || b[0] != pendingV2 {
+	if len(b) == 0 || b[0] != pendingVersion {
 		return nil, fmt.Errorf("%w: %d bytes in an unknown format: another version wrote them, with which they can be published, or the application writes keys that begin with kafkaadapter.KeyPrefix", ErrStored, len(b))
 	}
 	d := newDecoder(b[1:])

@@ -38,7 +38,7 @@ func unhex(t *testing.T, digits string) []byte {
 // Stores contain these bytes: they change only with the version.
 func TestPendingEncodingIsGolden(t *testing.T) {
 	r := goldenRecord()
-	want := "02" + "02" + "00" + "0276" + "03" + "0a6d6573736167655f69640237" + "076e6f7468696e6700" + "05656d70747901" +
+	want := "01" + "02" + "00" + "0276" + "03" + "0a6d6573736167655f69640237" + "076e6f7468696e6700" + "05656d70747901" +
 		"01" + "00" + "00"
 	letters := []*kgo.Record{{Key: r.Key, Value: r.Value, Headers: r.Headers}, {Key: []byte{}}}
 	if got := hex.EncodeToString(encodeLetters(letters)); got != want {
@@ -105,12 +105,12 @@ func TestDamagedLettersAreRejected(t *testing.T) {
 		refused(fmt.Sprintf("cut after %d bytes", n), good[:n])
 	}
 	refused("longer", append(slices.Clone(good), 0))
-	for _, version := range []byte{0, 1, 3} {
+	for _, version := range []byte{0, 2, 3} {
 		refused("another version", append([]byte{version}, good[1:]...))
 	}
 	headers := bytes.Index(good, []byte("\x03\x0amessage_id"))
 	refused("overlong", slices.Concat(good[:headers], []byte{0x83, 0}, good[headers+1:]))
-	refused("no letter", []byte{pendingV2, 0})
+	refused("no letter", []byte{pendingVersion, 0})
 
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -54,7 +54,7 @@ func isLetter(r *kgo.Record) bool { return identify.LastHeader(r.Headers, dltVer
 // in the form that letter.record writes. The last of several headers with one name counts.
 func replayOf(r *kgo.Record) (Replay, bool) {
 	h := headerReader{headers: r.Headers}
-	h.bad = string(h.value(dltVersion)) != dltVersion2
+	h.bad = string(h.value(dltVersion)) != dltVersion1
 	p := Replay{
 		stamp: stamp{Millis: h.number(dltTimestamp, 64), Type: named(&h, dltTimestampType, stampTypes[:])},
 		Sealed: Sealed{

@@ -29,7 +29,7 @@ const sealLen = 16
 // can correct a payload before the replay.
 func (s *Sealed) seal(secret []byte) []byte {
 	mac := hmac.New(sha256.New, secret)
-	mac.Write(appendSealed([]byte("hapax dead letter 2\x00"), s))
+	mac.Write(appendSealed([]byte("hapax dead letter 1\x00"), s))
 	return mac.Sum(nil)[:sealLen]
 }
 

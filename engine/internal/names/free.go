@@ -11,13 +11,6 @@ import (
 // Release frees the names that only weeks before oldest used. It appends at most limit writes, and
 // reports whether there is more to do. The claims of these weeks have been durably removed.
 func (n *Table) Release(oldest weekbucket.Week, writes []storage.StateWrite, limit int) (_ []storage.StateWrite, more bool) {
-	if n.legacy != nil {
-		if *n.legacy >= oldest || len(n.refs) == 0 {
-			return writes, false
-		}
-		writes = append(writes, Noted())
-		n.legacy = nil // it has no notes, and needs none: all its claims are removed
-	}
 	n.forgetRecent()
 	var retained refSet
 	for week, used := range n.used {
@@ -59,7 +52,7 @@ func (n *Table) Release(oldest weekbucket.Week, writes []storage.StateWrite, lim
 // and the weeks whose notes it has removed.
 func (n *Table) ReleaseScope(scope string, oldest weekbucket.Week, writes []storage.StateWrite) (ref uint64, weeks []weekbucket.Week, _ []storage.StateWrite) {
 	ref, known := n.refs[scope]
-	if !known || n.legacy != nil {
+	if !known {
 		return 0, nil, writes
 	}
 	retained := false
@@ -93,11 +86,8 @@ func (n *Table) Keeps(scope string, oldest weekbucket.Week) bool {
 			return true
 		}
 	}
-	return known && n.legacy != nil
+	return false
 }
-
-// NotesUses reports whether uses are noted: if not, BucketsIn does not know them.
-func (n *Table) NotesUses() bool { return n.legacy == nil }
 
 // BucketsIn calls fn for each bucket in damage in which claims may have been made: those of a topic's name
 // are among them. A note of a use is written with the first claim, and removed after all of them.

@@ -7,40 +7,21 @@ import (
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/decode"
-	"github.com/hapax-dev/hapax/weekbucket"
 )
 
 // A Store is what the engine's store has for the table.
 type Store interface {
-	State(key []byte) (value []byte, found bool, err error)
 	ScanState(span storage.Span, fn func(key, value []byte) error) error
-	Buckets(fn func(b storage.Bucket) error) error
 }
 
-// Load reads the table from a store; empty says that nothing was ever written to it. A store of an
-// older format has no notes of uses (see Convert).
-func (n *Table) Load(store Store, empty bool) error {
+// Load reads the table from a store.
+func (n *Table) Load(store Store) error {
 	err := store.ScanState(storage.Span{Prefix: []byte{kindName}}, func(key, value []byte) error { return n.load(string(key[1:]), value) })
 	if err != nil {
 		return err
 	}
 	if err := store.ScanState(storage.Span{Prefix: []byte{kindUse}}, n.loadUse); err != nil {
 		return err
-	}
-	_, noted, err := store.State(keyNoted)
-	if err != nil {
-		return err
-	}
-	if !noted && !empty {
-		newest := weekbucket.Min
-		err := store.Buckets(func(b storage.Bucket) error {
-			newest = max(newest, b.Week)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		n.legacy = &newest
 	}
 	return n.check()
 }
@@ -91,9 +72,6 @@ func (n *Table) check() error {
 		if list[ref].Load() == nil {
 			n.free = append(n.free, uint64(ref))
 		}
-	}
-	if n.legacy != nil && len(n.free) > 0 {
-		return fmt.Errorf("%w: no name has number %d", storage.ErrDamaged, n.free[0])
 	}
 	return nil
 }

@@ -25,11 +25,6 @@ func (s stored) write(writes []storage.StateWrite) {
 	}
 }
 
-func (s stored) State(key []byte) ([]byte, bool, error) {
-	value, found := s[string(key)]
-	return []byte(value), found, nil
-}
-
 func (s stored) ScanState(span storage.Span, fn func(key, value []byte) error) error {
 	for key, value := range s {
 		if strings.HasPrefix(key, string(span.Prefix)) {
@@ -41,14 +36,10 @@ func (s stored) ScanState(span storage.Span, fn func(key, value []byte) error) e
 	return nil
 }
 
-func (s stored) Buckets(fn func(storage.Bucket) error) error {
-	return fn(storage.Bucket{Scope: "scope", Week: aWeek})
-}
-
 func loaded(t *testing.T, s stored) *Table {
 	t.Helper()
 	n := New(errFull)
-	if err := n.Load(s, false); err != nil {
+	if err := n.Load(s); err != nil {
 		t.Fatal(err)
 	}
 	return n
@@ -59,7 +50,6 @@ func loaded(t *testing.T, s stored) *Table {
 func TestTableIsReadBackWithTheNamesOfRetainedWeeks(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	n, s, oldest := New(errFull), stored{}, aWeek
-	s.write([]storage.StateWrite{Noted()})
 	used := map[string]map[weekbucket.Week]bool{} // as a scope, or as a topic
 	freed := 0
 	for step := range 3000 {
@@ -139,34 +129,5 @@ func TestNameTooManyIsTheGivenError(t *testing.T) {
 	}
 	if _, _, err := n.ScopeRef("0", aWeek, nil); err != nil {
 		t.Errorf("a known name: %v", err)
-	}
-}
-
-// A store whose uses were not noted keeps its names until its newest week is dropped.
-func TestNamesWithoutNotesRemainUntilTheNewestWeekIsDropped(t *testing.T) {
-	n, s := New(errFull), stored{}
-	_, _, writes, err := n.ClaimRefs("scope", "topic", aWeek, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.write(writes)
-	for key := range s {
-		if key[0] == kindUse {
-			delete(s, key)
-		}
-	}
-	n = loaded(t, s)
-	if n.NotesUses() || !n.Keeps("scope", aWeek+1) {
-		t.Error("the scope is not kept")
-	}
-	if writes, _ := n.Release(aWeek, nil, 100); len(writes) > 0 || n.Count() != 2 {
-		t.Errorf("%d names are left, %d writes", n.Count(), len(writes))
-	}
-	s.write(n.Convert(nil))
-	if n = loaded(t, s); !n.NotesUses() || n.Count() != 2 {
-		t.Errorf("%d names after the uses were noted: %v", n.Count(), n.NotesUses())
-	}
-	if writes, more := n.Release(aWeek+1, nil, 100); more || len(writes) != 4 || n.Count() != 0 {
-		t.Errorf("%d names are left, %d writes", n.Count(), len(writes))
 	}
 }

@@ -34,7 +34,6 @@ type Table struct {
 	free   []uint64 // numbers below the length of list that are free
 	used   map[weekbucket.Week]*refSet
 	scopes map[weekbucket.Week]*refSet // those of used that no topic has
-	legacy *weekbucket.Week            // of a store without notes of weeks: the newest week with claims
 	limit  error                       // of a name too many
 
 	// The last claim: most claims have the scope, topic and week of the one before. The week has
@@ -59,8 +58,6 @@ const (
 	kindName = 'n' // + a scope or topic: its number
 	kindUse  = 'u' // + a week and the number of a name that claims of that week use: "s", or nothing if a topic has it
 )
-
-var keyNoted = []byte("mnames") // present, with an empty value, in a store that notes uses
 
 // usedAsScope is the value of a note if no topic has the name. Any other note has an empty value.
 var usedAsScope = []byte{'s'}
@@ -130,11 +127,11 @@ func (n *Table) ref(name string, as role, week weekbucket.Week, writes []storage
 		if ref, err = n.assign(name); err != nil {
 			return 0, writes, err
 		}
-		writes = append(n.Convert(writes), nameWrite(name, binary.AppendUvarint(nil, ref)))
+		writes = append(writes, nameWrite(name, binary.AppendUvarint(nil, ref)))
 	}
 	used, only := n.of(n.used, week), n.of(n.scopes, week)
 	if !used.has(ref) || as == asTopic && only.has(ref) {
-		writes = n.note(ref, as, week, n.Convert(writes))
+		writes = n.note(ref, as, week, writes)
 	}
 	return ref, writes, nil
 }
@@ -173,27 +170,7 @@ func (n *Table) assign(name string) (ref uint64, err error) {
 	return ref, nil
 }
 
-// Convert appends the writes that add notes of weeks to a store of an older format: all its names
-// are recorded for the newest week with claims. Weeks are dropped in order, so that no name is
-// freed before all claims made without notes are removed.
-func (n *Table) Convert(writes []storage.StateWrite) []storage.StateWrite {
-	if n.legacy == nil {
-		return writes
-	}
-	week := *n.legacy
-	n.legacy = nil
-	writes = append(writes, Noted())
-	for _, ref := range n.refs {
-		writes = n.note(ref, asTopic, week, writes)
-	}
-	return writes
-}
-
 func (n *Table) forgetRecent() { n.recent.scope = "" }
-
-// Noted returns the write that says that all uses of names, earlier and later, are noted by week. A new
-// store begins with it.
-func Noted() storage.StateWrite { return storage.StateWrite{Key: keyNoted, Value: []byte{}} }
 
 func nameWrite(name string, value []byte) storage.StateWrite {
 	return storage.StateWrite{Key: append([]byte{kindName}, name...), Value: value}

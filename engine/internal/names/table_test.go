@@ -62,21 +62,14 @@ func TestGoldenNames(t *testing.T) {
 	}
 }
 
-// A store without notes of weeks has never freed a name: only there is a gap damage.
+// A number that no name has is the next one.
 func TestGapInTheTableOfNames(t *testing.T) {
-	for _, legacy := range []bool{false, true} {
-		n := New(errFull)
-		err := errors.Join(n.load("a", []byte{0}), n.load("b", []byte{2}))
-		if legacy {
-			week := aWeek
-			n.legacy = &week
-		}
-		if err = errors.Join(err, n.check()); legacy != errors.Is(err, storage.ErrDamaged) {
-			t.Errorf("a gap in a store of an older format, %v: %v", legacy, err)
-		}
-		if ref, _, err := n.ref("c", asTopic, aWeek, nil); !legacy && (ref != 1 || err != nil) {
-			t.Errorf("the next name gets number %d, %v", ref, err)
-		}
+	n := New(errFull)
+	if err := errors.Join(n.load("a", []byte{0}), n.load("b", []byte{2}), n.check()); err != nil {
+		t.Fatal(err)
+	}
+	if ref, _, err := n.ref("c", asTopic, aWeek, nil); ref != 1 || err != nil {
+		t.Errorf("the next name gets number %d, %v", ref, err)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // created and read first when one is opened:
 //
 //	+----------+-----------+------+------+-------------+--------+--------+
-//	| HAPAXSTO | format u32| kind | uuid | incarnation | seed   | CRC-32C|
+//	| HAPAX-ID | format u32| kind | uuid | incarnation | seed   | CRC-32C|
 //	| 8        | 4         | 1    | 16   | 8           | 8      | 4      |
 //	+----------+-----------+------+------+-------------+--------+--------+
 //
@@ -26,7 +26,8 @@ import (
 const IdentityName = "HAPAX"
 
 const (
-	magic        = "HAPAXSTO"
+	magic        = "HAPAX-ID"
+	devMagic     = "HAPAXSTO" // of the builds before the first release, whose formats are not read
 	identitySize = 8 + 4 + 1 + 16 + 8 + 8
 )
 
@@ -43,12 +44,8 @@ type Kind struct {
 
 // The stores of this module.
 var (
-	// 2: claims are in packed batches before they are in tables; 3: records have more than a state;
-	// 4: names are freed; 5: scopes have oldest weeks; 6: records have a short form
-	Pebble = Kind{'p', "pebble", 6}
-	// 2: records have more than a state; 3: names are freed; 4: scopes have oldest weeks; 5: records have
-	// a short form
-	Bolt = Kind{'b', "bolt", 5}
+	Pebble = Kind{'p', "pebble", 1}
+	Bolt   = Kind{'b', "bolt", 1}
 )
 
 // known returns the kind with a letter. For an unknown letter it accepts every format, because the
@@ -115,6 +112,10 @@ func decodeIdentity(b []byte, kind Kind) (storage.Identity, error) {
 	body, err := Unseal(b)
 	if err != nil {
 		return storage.Identity{}, fmt.Errorf("%w: %w", storage.ErrDamaged, err)
+	}
+	if len(body) >= 8 && string(body[:8]) == devMagic {
+		return storage.Identity{}, fmt.Errorf("%w: a build before the first release wrote it, whose format is not read: give an empty directory, "+
+			"and start consumers at an offset from which events may be processed again; or continue with the build that wrote it", storage.ErrForeign)
 	}
 	if len(body) < identitySize || string(body[:8]) != magic {
 		return storage.Identity{}, storage.ErrForeign

@@ -20,61 +20,25 @@ var someIdentity = storage.Identity{
 }
 
 // The golden identities are forever: if this build cannot read an identity file, the store is lost.
-// The last of a kind is written by this build.
+// Each is written by this build.
 var goldenIdentities = []struct {
 	kind  Kind
 	bytes string
 }{
-	{Pebble, "484150415853544f" + // HAPAXSTO
+	{Pebble, "48415041582d4944" + // HAPAX-ID
 		"00000001" + "70" + // format 1, pebble
 		"000102030405060708090a0b0c0d0e0f" + "1112131415161718" + "2122232425262728" +
-		"fe18d0cb"}, // CRC-32C
-	{Bolt, "484150415853544f" +
+		"115a466b"}, // CRC-32C
+	{Bolt, "48415041582d4944" +
 		"00000001" + "62" + // format 1, bolt
 		"000102030405060708090a0b0c0d0e0f" + "1112131415161718" + "2122232425262728" +
-		"fba59950"},
-	{Pebble, "484150415853544f" +
-		"00000002" + "70" + // format 2, pebble
-		"000102030405060708090a0b0c0d0e0f" + "1112131415161718" + "2122232425262728" +
-		"7d054cb8"},
-	{Bolt, "484150415853544f" +
-		"00000002" + "62" + // format 2, bolt
-		"000102030405060708090a0b0c0d0e0f" + "1112131415161718" + "2122232425262728" +
-		"78b80523"},
-	{Pebble, "484150415853544f" +
-		"00000003" + "70" + // format 3, pebble
-		"000102030405060708090a0b0c0d0e0f" + "1112131415161718" + "2122232425262728" +
-		"03f1c769"},
-	{Bolt, "484150415853544f" +
-		"00000003" + "62" + // format 3, bolt
-		"000102030405060708090a0b0c0d0e0f" + "1112131415161718" + "2122232425262728" +
-		"064c8ef2"},
-	{Pebble, "484150415853544f" +
-		"00000004" + "70" + // format 4, pebble
-		"000102030405060708090a0b0c0d0e0f" + "1112131415161718" + "2122232425262728" +
-		"7ed202af"},
-	{Bolt, "484150415853544f" +
-		"00000004" + "62" + // format 4, bolt
-		"000102030405060708090a0b0c0d0e0f" + "1112131415161718" + "2122232425262728" +
-		"7b6f4b34"},
-	{Pebble, "484150415853544f" +
-		"00000005" + "70" + // format 5, pebble
-		"000102030405060708090a0b0c0d0e0f" + "1112131415161718" + "2122232425262728" +
-		"0026897e"},
-	{Bolt, "484150415853544f" +
-		"00000005" + "62" + // format 5, bolt
-		"000102030405060708090a0b0c0d0e0f" + "1112131415161718" + "2122232425262728" +
-		"059bc0e5"},
-	{Pebble, "484150415853544f" +
-		"00000006" + "70" + // format 6, pebble
-		"000102030405060708090a0b0c0d0e0f" + "1112131415161718" + "2122232425262728" +
-		"833b150d"},
+		"14e70ff0"},
 }
 
-// golden is the newest identity of Pebble's.
+// golden is Pebble's identity.
 func golden(t testing.TB) []byte {
 	t.Helper()
-	return unhex(t, goldenIdentities[len(goldenIdentities)-1].bytes)
+	return unhex(t, goldenIdentities[0].bytes)
 }
 
 func unhex(t testing.TB, s string) []byte {
@@ -87,16 +51,13 @@ func unhex(t testing.TB, s string) []byte {
 }
 
 func TestIdentityHasItsGoldenBytes(t *testing.T) {
-	newest := map[Kind][]byte{}
 	for _, g := range goldenIdentities {
-		newest[g.kind] = unhex(t, g.bytes)
-		if got, err := decodeIdentity(newest[g.kind], g.kind); err != nil || got != someIdentity {
+		want := unhex(t, g.bytes)
+		if got, err := decodeIdentity(want, g.kind); err != nil || got != someIdentity {
 			t.Errorf("%s: %v, %v", g.bytes, got, err)
 		}
-	}
-	for kind, want := range newest {
-		if got := encodeIdentity(kind, someIdentity); !bytes.Equal(got, want) {
-			t.Errorf("%s: %x", kind.Name, got)
+		if got := encodeIdentity(g.kind, someIdentity); !bytes.Equal(got, want) {
+			t.Errorf("%s: %x", g.kind.Name, got)
 		}
 	}
 }
@@ -105,11 +66,12 @@ func TestIdentityHasItsGoldenBytes(t *testing.T) {
 func TestAFormatOfTheOtherKindIsNewer(t *testing.T) {
 	b := golden(t)[:identitySize]
 	b[12] = Bolt.Letter
+	binary.BigEndian.PutUint32(b[8:], Bolt.Format+1)
 	if _, err := decodeIdentity(Seal(b), Bolt); !errors.Is(err, storage.ErrNewerFormat) {
 		t.Fatal(err)
 	}
 	if _, err := decodeIdentity(golden(t), Bolt); !errors.Is(err, storage.ErrForeign) {
-		t.Fatal("another kind, of a newer format:", err)
+		t.Fatal("another kind:", err)
 	}
 }
 
@@ -161,8 +123,9 @@ func TestWholeButForeignIdentitiesAreDistinguished(t *testing.T) {
 			return append(b, "what a later build adds"...)
 		}), storage.ErrNewerFormat},
 		{"another magic", change(func(b []byte) []byte { b[0] = 'X'; return b }), storage.ErrForeign},
-		{"too short", Seal([]byte("HAPAXSTO")), storage.ErrForeign},
+		{"too short", Seal([]byte("HAPAX-ID")), storage.ErrForeign},
 		{"format 0", change(func(b []byte) []byte { binary.BigEndian.PutUint32(b[8:], 0); return b }), storage.ErrDamaged},
+		{"of a build before the first release", change(func(b []byte) []byte { copy(b, devMagic); return b }), storage.ErrForeign},
 		{"too long for its format", change(func(b []byte) []byte { return append(b, 0) }), storage.ErrDamaged},
 		{"an unknown kind", change(func(b []byte) []byte { b[12] = 'z'; return b }), storage.ErrForeign},
 	} {
@@ -175,9 +138,6 @@ func TestWholeButForeignIdentitiesAreDistinguished(t *testing.T) {
 func FuzzIdentity(f *testing.F) {
 	f.Add(golden(f), true)
 	f.Add(golden(f)[:identitySize], true)
-	older := golden(f)[:identitySize]
-	binary.BigEndian.PutUint32(older[8:], 1)
-	f.Add(older, true)
 	f.Add([]byte{}, false)
 	f.Fuzz(func(t *testing.T, b []byte, seal bool) {
 		if seal {

@@ -159,7 +159,7 @@ func (d *Dir) List(name string) ([]string, error) {
 func (d *Dir) OpenDir(name string) (*os.File, error) { return d.root.Open(name) }
 
 // Protect sets the mode 0600 on the files for which ours returns true, if they have a wider mode
-// because an older build or a copy made them. It ignores errors.
+// because a copy made them. It ignores errors.
 func (d *Dir) Protect(ours func(name string) bool) {
 	names, err := d.List(".")
 	if err != nil {

@@ -119,7 +119,7 @@ func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		private(k.dir)
-		// an older build, or a copy, has made them readable
+		// a copy has made them readable
 		names, err := filepath.Glob(filepath.Join(k.dir, "*"))
 		if err != nil {
 			t.Fatal(err)
