@@ -78,20 +78,20 @@ func (o *outbox) size() uint64 {
 
 // makeRoom returns ErrOutboxFull if an entry has no room in the outbox. It reads the store only if the
 // outbox seems to be full.
-func (t *transactor) makeRoom(bytes uint64) error {
-	full := func() bool { return t.outbox.size()+bytes > t.core.opt.MaxOutboxBytes }
+func (o *outbox) makeRoom(c *core, bytes uint64) error {
+	full := func() bool { return o.size()+bytes > c.opt.MaxOutboxBytes }
 	if !full() {
 		return nil
 	}
-	if err := t.core.enter(); err != nil {
+	if err := c.enter(); err != nil {
 		return err
 	}
-	defer t.core.leave()
-	if err := t.outbox.loadRemoved(t.core.store); err != nil {
-		return t.core.stop(err)
+	defer c.leave()
+	if err := o.loadRemoved(c.store); err != nil {
+		return c.stop(err)
 	}
 	if full() {
-		return fmt.Errorf("%w: it has %d bytes of Options.MaxOutboxBytes, %d", ErrOutboxFull, t.outbox.size(), t.core.opt.MaxOutboxBytes)
+		return fmt.Errorf("%w: it has %d bytes of Options.MaxOutboxBytes, %d", ErrOutboxFull, o.size(), c.opt.MaxOutboxBytes)
 	}
 	return nil
 }

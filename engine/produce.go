@@ -23,7 +23,7 @@ func (tx *Tx) Produce(m Message) (id string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err := tx.e.makeRoom(en.Bytes()); err != nil {
+	if err := tx.e.outbox.makeRoom(tx.e.core, en.Bytes()); err != nil {
 		return "", err
 	}
 	key := make([]byte, 0, 32)
