@@ -63,7 +63,7 @@ type ClaimsReport struct {
 	WriteAmplification float64 `json:"write_amplification"`
 	// HeapBytes is the growth of the heap, after a collection, from before the engine was opened
 	// until it had judged all events: cache, small filters and the store's data. Large filters are
-	// outside of it (Linux).
+	// outside the heap (Linux).
 	HeapBytes uint64 `json:"heap_bytes"`
 	// RSSBytes is the resident memory of the process when the engine has judged all events, with
 	// the store's cache and the program. In later rounds it includes what is left of earlier

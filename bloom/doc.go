@@ -29,7 +29,7 @@
 //
 // # Memory
 //
-// On Linux, layers of 1 MiB and more are outside of Go's heap, so that the garbage collector does
+// On Linux, layers of 1 MiB and more are outside Go's heap, so that the garbage collector does
 // not let the heap grow in proportion to them. A layer is unmapped after a garbage collection has
 // found that it is no longer used. Its size does not make that collection start earlier. GOMEMLIMIT
 // and the statistics of the heap do not include them; [Filter.Bytes] does.

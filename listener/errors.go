@@ -14,7 +14,7 @@ var ErrInProgress = errors.New("listener: another listener is handling the messa
 
 // ErrMismatch means that the message has the id of another one, with a different
 // Options.Fingerprint. The producer has used the id twice, so no later delivery can be handled.
-var ErrMismatch = errors.New("listener: the id was used for another message: give each message an id of its own")
+var ErrMismatch = errors.New("listener: the id was used for another message: give each message a different id")
 
 // ErrTooMany means that the message's group already has Options.MaxPerGroup messages within the
 // window. The message is not handled and not claimed.

@@ -190,7 +190,7 @@ func (l *listener[M]) runLeased(ctx context.Context, message M, id string, lease
 	returned = true
 	stop()
 	if err == nil && len(result) > limits.DataBytes {
-		err = fmt.Errorf("listener: the result of message %s has %d bytes, the cap is %d: keep a reference to it", l.Options.IDs.Text(id), len(result), limits.DataBytes)
+		err = fmt.Errorf("listener: the result of message %s has %d bytes, the limit is %d: store it elsewhere and return a reference", l.Options.IDs.Text(id), len(result), limits.DataBytes)
 	}
 	if err != nil {
 		return nil, l.release(ctx, id, lease, err)

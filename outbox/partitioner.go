@@ -7,8 +7,8 @@ import (
 )
 
 // partitioner publishes to the partition that a record names, and leaves other records to another
-// partitioner. It refuses records of held partitions, except that records without a key go to other
-// partitions.
+// partitioner. A record with a key whose partition is held is refused; a record without a key goes
+// to another partition.
 type partitioner struct {
 	keyed kgo.Partitioner
 	holds *holds

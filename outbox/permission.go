@@ -54,7 +54,7 @@ func (c *connection) permitted(ctx context.Context, items []*item) (map[string]b
 	}
 	permitted := make(map[string]bool)
 	for _, topic := range resp.Topics {
-		operations := topic.AuthorizedOperations // a bit for each; negative: unknown
+		operations := topic.AuthorizedOperations // one bit for each operation; negative if unknown
 		if topic.Topic != nil && topic.ErrorCode == 0 && operations > 0 && operations&(1<<kmsg.ACLOperationWrite) != 0 {
 			permitted[*topic.Topic] = true
 		}

@@ -12,7 +12,7 @@ const day = 24 * time.Hour
 // that reads it from a configuration must check it.
 func NextDaily(now time.Time, at time.Duration) time.Time {
 	at = (at%day + day) % day
-	next := now.UTC().Truncate(day).Add(at) // Truncate counts from year 1: midnight UTC
+	next := now.UTC().Truncate(day).Add(at) // midnight UTC, because Truncate counts from the start of year 1
 	if !next.After(now) {
 		next = next.Add(day)
 	}

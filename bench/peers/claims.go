@@ -177,7 +177,7 @@ func (r *claiming) kill(ctx context.Context, c *claimer.Contender, ch choice, n 
 			return at >= uint64(n/2) || time.Since(started) > killAfter
 		})
 		if err == nil && !killed {
-			err = errors.New("it came to its end by itself")
+			err = errors.New("it ended before the kill")
 		}
 		if err == nil && k == killBoth {
 			s.Kill()

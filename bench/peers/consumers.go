@@ -180,7 +180,7 @@ func (r *consuming) killed(ctx context.Context, c *consumer.Contender, order con
 	order.Hold = true
 	_, killed, err := start[consumer.Result](ctx, &order, func(done uint64) bool { return done >= half })
 	if err == nil && !killed {
-		err = errors.New("it came to its end by itself")
+		err = errors.New("it ended before the kill")
 	}
 	switch {
 	case err != nil || k != killBoth:

@@ -79,7 +79,7 @@ func (x *txModel) seen(key string) (value string, there bool, err error) {
 	return value, there, err
 }
 
-// outcome returns the errors one of which a commit returns, or nil if it succeeds.
+// outcome returns the possible errors of a commit, or nil if it succeeds.
 func (x *txModel) outcome() (errs []error) {
 	overtaken := slices.ContainsFunc(slices.Collect(maps.Keys(x.reads)), func(k string) bool { return x.changed[k] })
 	empty := len(x.claims)+len(x.host)+len(x.offsets)+len(x.adds)+len(x.unclaims) == 0
@@ -108,7 +108,7 @@ func (x *txModel) outcome() (errs []error) {
 	return errs
 }
 
-// refusals returns the errors, one of which prevents a claim in a retained week from committing.
+// refusals returns the possible errors of a commit because of a claim in a retained week.
 func (x *txModel) refusals(k claimKey, rec engine.ClaimRecord) (errs []error) {
 	if l, ok := x.finishes[k]; ok {
 		if !x.m.holds(l) || x.takesOver(k) {
@@ -148,8 +148,7 @@ func (x *txModel) takesOver(k claimKey) bool {
 	return false
 }
 
-// unclaimRefusals returns the errors, one of which prevents a transaction from withdrawing its
-// claims.
+// unclaimRefusals returns the possible errors of a commit because of withdrawn claims.
 func (x *txModel) unclaimRefusals() (errs []error) {
 	for k, rec := range x.unclaims {
 		now, there := x.m.told.claims[k]

@@ -17,7 +17,7 @@ const (
 	resultDropped = 3 // nothing: it was too large
 )
 
-var errResult = errors.New("the result of the idempotency-key cannot be read: use a scope of its own (Options.Scope), and link the types of all replies")
+var errResult = errors.New("the result of the idempotency-key cannot be read: use a separate scope (Options.Scope), and link the types of all replies")
 
 // encode returns the result for a handler's reply, or for its failure if that is not nil, without its content if it is larger
 // than maxBytes.

@@ -79,9 +79,9 @@ func structured(suffix, payload []byte) (finding, error) {
 	format, _, _ := bytes.Cut(suffix, []byte(";"))
 	switch format := strings.ToLower(string(bytes.TrimSpace(format))); {
 	case strings.HasPrefix(format, "-batch"):
-		return finding{}, fmt.Errorf("%w: it is a CloudEvents batch: send each event in a record of its own", ErrBadPayload)
+		return finding{}, fmt.Errorf("%w: it is a CloudEvents batch: send each event in a separate record", ErrBadPayload)
 	case format != "" && format != "+json":
-		return finding{}, fmt.Errorf("%w: CloudEvents in the format %q: JSON is read, and binary mode for anything else", ErrBadPayload, format)
+		return finding{}, fmt.Errorf("%w: CloudEvents in the format %q cannot be read: send JSON, or use binary mode", ErrBadPayload, format)
 	}
 	// This is a map because the fields of a struct would be matched in any case of letters.
 	var attributes map[string]json.RawMessage
@@ -113,7 +113,7 @@ func attribute(attributes map[string]json.RawMessage, name string) ([]byte, erro
 	err := json.Unmarshal(attributes[name], &s)
 	switch {
 	case err != nil || s == "":
-		return nil, fmt.Errorf("%w: CloudEvents in JSON: %q is not a string with something in it", ErrBadPayload, name)
+		return nil, fmt.Errorf("%w: CloudEvents in JSON: %q is not a string, or is empty", ErrBadPayload, name)
 	case strings.ContainsRune(s, '\uFFFD'):
 		// That character replaces everything that is not UTF-8, so two ids that differ only there
 		// would be equal.

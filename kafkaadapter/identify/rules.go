@@ -80,10 +80,10 @@ func DefaultTimeHeaders() []string { return slices.Clone(defaultTimeHeaders) }
 // wrong time never makes an event a duplicate: ids decide that. It can only put the event into
 // another week than a later delivery with a corrected time, which is then handled again.
 //
-// A ULID is 26 characters, not all of them digits; a UUIDv7 is the form with hyphens. Their times
-// are used for the years 2000 to 2099, and only if they are at most two days after the record's
-// timestamp and at most 366 days before it, so that few ids of other kinds are mistaken for one.
-// NoIDTime disables them.
+// A ULID has 26 characters that are not all digits; a UUIDv7 is recognised in its form with
+// hyphens. Their times are used for the years 2000 to 2099, and only if they are at most two days
+// after the record's timestamp and at most 366 days before it, so that few ids of other kinds are
+// mistaken for one. NoIDTime disables them.
 type Rules struct {
 	// IDHeaders are tried in this order. nil = DefaultIDHeaders; an empty list uses none.
 	IDHeaders []string

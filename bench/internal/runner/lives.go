@@ -177,7 +177,7 @@ func start(ctx context.Context, w Work) (lines *bufio.Scanner, end func() error,
 		_ = stdin.Close()
 		err := cmd.Wait()
 		if err == nil {
-			err = errors.New("without a word")
+			err = errors.New("without an error")
 		}
 		return fmt.Errorf("its process ended by itself: %w: %.2000s", err, stderr.String())
 	}, nil
@@ -208,7 +208,7 @@ var Never = Kill{Gate: GateOrder{Here: ^uint64(0), Wait: ^uint64(0)}}
 const (
 	longestSlack = 4000 // records
 	longestAfter = 5 * time.Millisecond
-	longestJoin  = 60 * time.Millisecond // the time, or a part of it, in which a consumer joins its group
+	longestJoin  = 60 * time.Millisecond // a consumer joins its group in about this time
 )
 
 // DrawKills draws a kill from each of n equal parts of the log, all of them before its end. At some

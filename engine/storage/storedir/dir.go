@@ -57,7 +57,7 @@ func begin(d *Dir) (err error) {
 		return fmt.Errorf("hapax: opening the store's directory: %w", err)
 	}
 	if d.own, err = d.self.Stat(); err != nil {
-		return fmt.Errorf("hapax: looking at the store's directory: %w", err)
+		return fmt.Errorf("hapax: checking the store's directory: %w", err)
 	}
 	if d.warnings, err = access(d.path, d.own); err != nil {
 		return err
@@ -146,7 +146,7 @@ func isAbove(own fs.FileInfo, path string) bool {
 }
 
 // ErrInside means that a backup was requested inside the store's directory.
-var ErrInside = errors.New("hapax: it is the store's own directory, or inside of it: give a directory elsewhere, best on another disk")
+var ErrInside = errors.New("hapax: the directory for the backup is the store's own or inside it: give another directory, best on another disk")
 
 // RemoveSelf removes the named files and the file LOCK, and then the directory if it is empty and
 // its name still refers to it. It is for a directory that Make has created, and ignores errors.

@@ -30,7 +30,7 @@ func prepare(path string) (string, error) {
 			return "", fmt.Errorf("hapax: creating the store's directory: %w", err)
 		}
 	case err != nil:
-		return "", fmt.Errorf("hapax: looking at the store's directory: %w", err)
+		return "", fmt.Errorf("hapax: checking the store's directory: %w", err)
 	case info.Mode()&fs.ModeSymlink != 0:
 		return "", fmt.Errorf("%w: %s is a symbolic link: give the directory itself", storage.ErrForeign, path)
 	case !info.IsDir():
