@@ -35,7 +35,10 @@ type adapterConsumer struct {
 	from     uint64        // claims of the engine when it started
 	calls    atomic.Uint64 // calls of the handler
 	first    firstFetch
-	measured measurement // set when the end was reached
+	began    time.Time     // when Run was called
+	stops    atomic.Uint64 // of partitions, to be tried again
+	running  time.Duration // from then until all partitions were read
+	measured measurement   // set when the end was reached
 }
 
 func (c *consumer) consumeWithAdapter(say *runner.Voice) error {
@@ -61,7 +64,8 @@ func (c *adapterConsumer) consume() (err error) {
 		return err
 	}
 	ctx, stop := context.WithCancelCause(context.Background())
-	go c.watch(ctx, stop)
+	c.began = time.Now()
+	go c.watch(ctx, adapter, stop)
 	if err := adapter.Run(ctx); err != nil {
 		return err
 	}
@@ -131,7 +135,14 @@ func (c *adapterConsumer) options() kafkaadapter.Options {
 	o.Client = append(o.Client, kgo.WithHooks(&c.first))
 	o.Batching.MaxBatch = c.order.Batch
 	o.Telemetry.Registerer = keeping{c.metrics}
-	o.Hooks.OnStop = func(stopped *kafkaadapter.StopError) { c.giveUp(stopped) }
+	o.Hooks.OnStop = func(stopped *kafkaadapter.StopError) {
+		switch stopped.Reason {
+		case "unreachable", "silent", "offset_commit":
+			c.stops.Add(1)
+		default:
+			c.giveUp(stopped)
+		}
+	}
 	return o
 }
 
@@ -187,8 +198,8 @@ var errAtEnd = errors.New("all is read")
 
 // watch ends the run when the store's offsets are at the topic's ends, and reports the progress
 // until then. With a slow partition 0, only the others count.
-func (c *adapterConsumer) watch(ctx context.Context, stop context.CancelCauseFunc) {
-	tick := time.NewTicker(5 * time.Millisecond)
+func (c *adapterConsumer) watch(ctx context.Context, adapter *kafkaadapter.Consumer, stop context.CancelCauseFunc) {
+	tick := time.NewTicker(max(5*time.Millisecond, time.Duration(len(c.order.Ends))*20*time.Microsecond))
 	defer tick.Stop()
 	from := 0
 	if c.order.Workload.Slow > 0 {
@@ -196,16 +207,20 @@ func (c *adapterConsumer) watch(ctx context.Context, stop context.CancelCauseFun
 	}
 	for ticks := 0; ; ticks++ {
 		<-tick.C
+		if c.running == 0 && c.allRead(adapter) {
+			c.running = time.Since(c.began)
+		}
 		next, err := c.positions(ctx)
 		at, end := sum(next[from:]), sum(c.order.Ends[from:])
 		switch {
 		case err != nil:
 			stop(err)
 			return
-		case at == end && c.allBegun():
+		case at == end && c.allBegun() && (c.running > 0 || c.order.Idle == 0):
 			spread := c.measured.Spread
 			c.measured = c.first.since()
 			c.measured.Spread = spread
+			c.idle()
 			stop(errAtEnd)
 			return
 		case c.measured.Spread == 0 && at >= end/2:
@@ -215,6 +230,26 @@ func (c *adapterConsumer) watch(ctx context.Context, stop context.CancelCauseFun
 			c.tell(at)
 		}
 	}
+}
+
+// allRead reports whether all partitions are read.
+func (c *adapterConsumer) allRead(adapter *kafkaadapter.Consumer) bool {
+	if c.order.Idle == 0 || adapter.Ready() != nil {
+		return false
+	}
+	assigned := 0 // without partitions, a member is ready, too
+	err := eachMetric(c.metrics, "dedup_kafka_lag_records", func(*dto.Metric) { assigned++ })
+	return err == nil && assigned == len(c.order.Ends)
+}
+
+// idle measures and reports the processor time of the process while there are no records.
+func (c *adapterConsumer) idle() {
+	if c.order.Idle == 0 {
+		return
+	}
+	used := processTime()
+	time.Sleep(c.order.Idle)
+	c.say.Line("idle", idling{c.running.Seconds(), c.stops.Load(), (processTime() - used).Seconds() / c.order.Idle.Seconds() * 100})
 }
 
 // allBegun reports whether the handlers of all claims have started. In mode own the offset commits

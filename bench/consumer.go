@@ -47,6 +47,7 @@ func (k consumerKind) name() string { return strings.ReplaceAll(string(k), " ", 
 //	at        how far it has come: a progress
 //	handling  the number of an event whose handler begins, of consumers without business state
 //	returned  that handler has returned, in mode own
+//	idle      see idling, of the adapter
 //	measured  see measurement, if nothing is to kill it
 type consumer struct {
 	Kind         consumerKind
@@ -62,6 +63,8 @@ type consumer struct {
 	Batch int // the maximum number of records of one batch; 0 = the adapter's default
 
 	SlowSync time.Duration // of the store
+
+	Idle time.Duration // measure the processor time for so long after the last record
 
 	Measure bool // measure the time, with only the handler of the workload
 
@@ -123,6 +126,14 @@ type measurement struct {
 	// Spread is the progress of the fastest partition divided by that of the slowest, each as a
 	// share of its records, when half of all records are done. 0 for a plain loop.
 	Spread float64
+}
+
+// An idling is what a consumer reports of its partitions: how long it took until all were read, in
+// seconds, how many stops there were, and the processor time without records, in percent of a core.
+type idling struct {
+	AllRunning float64
+	Stops      uint64
+	CPU        float64
 }
 
 // A firstFetch is a hook of the client that records when the first records arrived.
@@ -192,6 +203,7 @@ type consuming struct {
 	returned uint64 // mode own: handlers that have returned
 	atRisk   uint64 // events that were claimed and whose handler had not returned at a kill
 	measured measurement
+	idle     idling
 	done     progress // over all processes
 }
 
@@ -234,6 +246,7 @@ func (c *consuming) run(ctx context.Context) error {
 		}),
 		"handling": runner.Hears(func(number uint64) error { return c.ledger.tell(number, true) }),
 		"returned": func([]byte) error { c.returned++; return nil },
+		"idle":     runner.Hears(func(i idling) error { c.idle = i; return nil }),
 		"measured": runner.Hears(func(m measurement) error { c.measured = m; return nil }),
 	}
 	err := l.Run(ctx)

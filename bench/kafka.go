@@ -30,11 +30,12 @@ type KafkaOptions struct {
 	Workload   Workload      `embed:""`
 	SlowSync   time.Duration `help:"Measure as well how fast the consumer is when each sync of its store takes so much longer, as on a slow disk (pebble only, no kills)." placeholder:"DURATION"`
 	Kills      int           `help:"How often the consumer is killed. 0 measures rates instead." default:"0"`
+	Idle       time.Duration `help:"How long the consumer is measured after the last record, for its idle processor time (no kills)." default:"10s"`
 	Control    KafkaControl  `help:"Break a rule, to see that it is noticed: offset-first commits the offset before the batch (with --kills, mode work)." enum:",offset-first" default:""`
 	Seed       uint64        `help:"Seed of the events." default:"1"`
 }
 
-const maxPartitions = 1000
+const maxPartitions = 20000
 
 // A KafkaReport says the outcome of the events of a topic.
 type KafkaReport struct {
@@ -96,6 +97,14 @@ type KafkaReport struct {
 	// WithSlowSync is the rate of the adapter with slow syncs of its store, as a share of
 	// RecordsPerS; null unless KafkaOptions.SlowSync is set.
 	WithSlowSync *float64 `json:"with_slow_sync"`
+
+	// AllRunningS is the time from Run of the consumer that counts the events until its last
+	// partition handles records or waits for them, in seconds. StopsFalse counts the partitions that
+	// it has stopped meanwhile, although the brokers are well. IdleCPUPercent is the processor time
+	// of its process without records, in percent of one core. Null with kills.
+	AllRunningS    *float64 `json:"all_running_s"`
+	StopsFalse     *uint64  `json:"stops_false"`
+	IdleCPUPercent *float64 `json:"idle_cpu_percent"`
 
 	ProduceSeconds float64 `json:"produce_seconds"`
 	ConsumeSeconds float64 `json:"consume_seconds"`
@@ -230,6 +239,9 @@ func (k *kafkaRun) consume(ctx context.Context) error {
 		kind = offsetFirst
 	}
 	c := k.newConsumer(kind, k.dir, kind.name())
+	if k.Kills == 0 {
+		c.consumer.Idle = k.Idle
+	}
 	c.stage, c.kills = "consume", runner.DrawKills(c.way, k.Kills, k.Control == "")
 	if k.Control == OffsetFirst { // each kill comes between the commits of the offset and of the batch
 		for i := range c.kills {
@@ -249,6 +261,9 @@ func (k *kafkaRun) follow(ctx context.Context, c *consuming) error {
 	}
 	if err != nil {
 		return err
+	}
+	if i := c.idle; k.Kills == 0 {
+		r.AllRunningS, r.StopsFalse, r.IdleCPUPercent = &i.AllRunning, &i.Stops, &i.CPU
 	}
 	err = c.check(ctx)
 	l := c.ledger

@@ -68,9 +68,10 @@ func (f *finder) putAdoption(tx *engine.Tx, v *view, b beginning, kind error, a 
 	return own(tx).Put(key, append([]byte{1}, record...))
 }
 
-// endAdoption reports the outcome of an adoption, if there is one. An adoption that has met a
-// further disagreement stays pending until that one is resolved.
-func (f *finder) endAdoption(err error) {
+// endAdoption ends the submitted adoption and returns it, nil if there is none; its outcome is
+// reported by finish. An adoption that has met a further disagreement stays pending until that one
+// is resolved.
+func (f *finder) endAdoption(err error) *adoption {
 	a := f.state.adopting
 	f.partition.mu.Lock()
 	if errors.As(err, new(*PositionError)) && a != nil {
@@ -79,7 +80,10 @@ func (f *finder) endAdoption(err error) {
 	} else {
 		f.partition.stat.adopted = nil
 	}
+	if a != nil {
+		f.partition.stat.adopting = nil
+	}
 	f.partition.mu.Unlock()
-	a.finish(err)
 	f.state.adopting = nil
+	return a
 }

@@ -195,3 +195,39 @@ func TestPolicyThatKafkaDidNotLearnOf(t *testing.T) {
 	r.checkStops(t, ErrKafkaAhead)
 	r.checkWayOn(t, Recovery{ErrKafkaAhead: TrustStore})
 }
+
+// A partition that is stopped by a PositionError, and whose look-up for an adoption does not
+// succeed, answers further calls: one that waits for it must not make another partition wait.
+func TestAdoptionThatIsNotAppliedYetDoesNotHoldUpOthers(t *testing.T) {
+	kafkatest.EmbeddedOnly(t)
+	r := consumed(t, inMemory)
+	r.open(t, storetest.NewMem(storage.Identity{})) // another store
+	m := r.start(t, r.work(1, nil))
+	for range r.partitions {
+		m.stoppedOne(t)
+	}
+	h := r.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Topic: r.topic, Partitions: []int32{0}, Err: kerr.LeaderNotAvailable, Count: -1})
+	adopt := func(ctx context.Context, partition int32) <-chan error {
+		done := make(chan error, 1)
+		go func() { done <- m.AdoptOffset(ctx, r.topic, partition, TrustKafka, "volume lost") }()
+		return done
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	first := adopt(ctx, 0)
+	kafkatest.Until(t, "the first adoption to be looked up", func() bool {
+		return m.parts.get(topicPartition{r.topic, 0}).status().state != stopped
+	})
+	second := adopt(ctx, 0)
+	if err := kafkatest.Receive(t, adopt(t.Context(), 1)); err != nil {
+		t.Errorf("another partition: %v", err)
+	}
+	if err := kafkatest.Receive(t, second); !errors.Is(err, ErrNoPositionError) {
+		t.Errorf("a second adoption while the first is applied: %v", err)
+	}
+	h.Remove()
+	if err := kafkatest.Receive(t, first); err != nil {
+		t.Errorf("the first adoption: %v", err)
+	}
+	m.stop(t)
+}

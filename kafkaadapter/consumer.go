@@ -30,10 +30,9 @@ type Consumer struct {
 	pin     *pinner
 	poll    *poller
 
-	ran      atomic.Bool
-	hooks    kgohooks.Owner // makes the client
-	adopting sync.Mutex     // held by AdoptOffset
-	behind   sync.WaitGroup // the loops
+	ran    atomic.Bool
+	hooks  kgohooks.Owner // makes the client
+	behind sync.WaitGroup // the loops
 }
 
 // New checks everything that can be checked without a broker. The engine stays the caller's; close

@@ -23,7 +23,8 @@ import (
 // take effect together. If the assignment ends before the policy is applied, it returns an error that
 // wraps ErrFenced: call it again if the partition stops again. A topic that was created again while
 // Run was running needs such a second call, because the client must first find the new topic. If ctx
-// ends first, its error is returned, and the policy may still be applied. Hooks.OnStop must not wait
+// ends first, its error is returned, and the policy may still be applied: until then a further call
+// for the partition returns ErrNoPositionError at once. Hooks.OnStop must not wait
 // for AdoptOffset: the partition waits for the hook.
 func (c *Consumer) AdoptOffset(ctx context.Context, topic string, partition int32, policy RecoveryPolicy, reason string) error {
 	if reason == "" {
@@ -32,39 +33,53 @@ func (c *Consumer) AdoptOffset(ctx context.Context, topic string, partition int3
 	if _, away := c.shared.links.get(); away != nil {
 		return fmt.Errorf("%w: call AdoptOffset after that", ErrUnprotected)
 	}
-	// One call at a time: the status read here must not change until the goroutine gets the request.
-	c.adopting.Lock()
-	defer c.adopting.Unlock()
 	p := c.parts.get(topicPartition{topic, partition})
 	if p == nil {
 		return fmt.Errorf("%w: %s/%d is not assigned to this consumer", ErrNoPositionError, topic, partition)
 	}
-	var at *PositionError
-	s := p.status()
-	if s.stop == nil || !errors.As(s.stop, &at) {
-		return fmt.Errorf("%w: %s/%d is %v", ErrNoPositionError, topic, partition, s.state)
-	}
-	kind := at.Kind
-	if i := slices.IndexFunc(s.adopted, func(a *adoption) bool { return fits(a.kind, policy) }); i >= 0 && !fits(kind, policy) {
-		kind = s.adopted[i].kind // it replaces an earlier adoption
-	}
-	if !fits(kind, policy) {
-		return fmt.Errorf("%w: the policy %v does not apply to this stop: use %s", ErrOption, policy, waysOf(at.Kind))
-	}
-	a := &adoption{kind: kind, policy: policy, reason: reason, done: make(chan error, 1)}
-	select {
-	case p.adoptions <- a:
-	case <-p.ending.Done():
-		return errAdoptAgain
-	case <-ctx.Done():
-		return ctx.Err()
+	a := &adoption{policy: policy, reason: reason, done: make(chan error, 1)}
+	if err := p.submit(a); err != nil {
+		return err
 	}
 	select {
 	case err := <-a.done:
 		return err
+	case <-p.done: // the assignment's goroutine has ended
+		select {
+		case err := <-a.done:
+			return err
+		default:
+			return errAdoptAgain
+		}
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// submit gives an adoption to the stopped goroutine, if it fits the stop. There is one at a time.
+func (p *partition) submit(a *adoption) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var at *PositionError
+	s := &p.stat
+	switch {
+	case p.isEnding():
+		return errAdoptAgain
+	case s.adopting != nil:
+		return fmt.Errorf("%w now: AdoptOffset with the policy %v is being applied to %s", ErrNoPositionError, s.adopting.policy, p.tp())
+	case s.stop == nil || !s.nextTry.IsZero() || !errors.As(s.stop, &at):
+		return fmt.Errorf("%w: %s is %v", ErrNoPositionError, p.tp(), s.state)
+	}
+	a.kind = at.Kind
+	if i := slices.IndexFunc(s.adopted, func(b *adoption) bool { return fits(b.kind, a.policy) }); i >= 0 && !fits(a.kind, a.policy) {
+		a.kind = s.adopted[i].kind // it replaces an earlier adoption
+	}
+	if !fits(a.kind, a.policy) {
+		return fmt.Errorf("%w: the policy %v does not apply to this stop: use %s", ErrOption, a.policy, waysOf(at.Kind))
+	}
+	s.adopting = a
+	p.adoptions <- a // it has room
+	return nil
 }
 
 // Adoptions returns the offsets of the group that were adopted, ordered by topic, partition and

@@ -69,7 +69,7 @@ func newPartition(c *shared, all *assignments, tp topicPartition, committed *bro
 		handlers:  handlers{limit: route.HandlerTimeout, ends: make([]atomic.Int64, max(1, route.Concurrency.Handlers))},
 		done:      make(chan struct{}),
 		released:  make(chan struct{}),
-		adoptions: make(chan *adoption),
+		adoptions: make(chan *adoption, 1),
 		fetchAt:   at,
 	}
 	p.queue = feed.NewQueue(all.memory, p)

@@ -29,7 +29,8 @@ func (s state) String() string { return stateNames[s] }
 type status struct {
 	state state
 	// why the partition is not read, or was not read before the current try; nil while it is read
-	stop    *StopError
-	nextTry time.Time   // when a stopped partition is retried; zero if that needs a new assignment
-	adopted []*adoption // those that have met a further disagreement, which stops the partition
+	stop     *StopError
+	nextTry  time.Time   // when a stopped partition is retried; zero if that needs a new assignment
+	adopting *adoption   // submitted, and not ended
+	adopted  []*adoption // those that have met a further disagreement, which stops the partition
 }

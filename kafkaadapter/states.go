@@ -44,7 +44,7 @@ func (w *worker) live() {
 		s = next
 	}
 	w.partition.enter(ended)
-	w.finder.endAdoption(errAdoptAgain)
+	w.finder.endAdoption(errAdoptAgain).finish(errAdoptAgain)
 	if w.partition.fence.taken && w.partition.ctx.Err() == nil && !w.partition.open.Load() {
 		w.partition.fence.leave(w.partition.ctx, w.partition.log)
 	}

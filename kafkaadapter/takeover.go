@@ -25,8 +25,9 @@ func (f *finder) takeOver() state {
 	case errors.Is(err, errMoved):
 		return lookingUp
 	case errors.As(err, new(*PositionError)):
+		a := f.endAdoption(err) // the next one is submitted after the stop is known
 		s := f.state.stop("position", err)
-		f.endAdoption(err)
+		a.finish(err)
 		return s
 	case err != nil:
 		return f.state.failed(err)
@@ -49,7 +50,7 @@ func (f *finder) takeOver() state {
 	if was := f.partition.status().stop; was != nil && kindOf(was) != nil {
 		f.state.isRead() // nothing is left to adopt
 	}
-	f.endAdoption(nil)
+	f.endAdoption(nil).finish(nil)
 	return signing
 }
 

@@ -23,7 +23,7 @@ func (f *finder) failOpen() state {
 	f.partition.queue.Close()
 	f.state.taken, f.state.pending = nil, nil
 	f.partition.before.Store(nil) // an earlier assignment has its fence in a store that accepts no more writes
-	f.endAdoption(ErrUnprotected)
+	f.endAdoption(ErrUnprotected).finish(ErrUnprotected)
 	if err := f.state.settle(); err != nil {
 		return f.state.failed(err)
 	}

@@ -93,7 +93,7 @@ func (b *Broker) New(ctx context.Context, parts int, config map[string]*string) 
 	if err = errors.Join(err, made.Error()); err != nil {
 		return nil, fmt.Errorf("making the topic %s: %w", t.Name, err)
 	}
-	return t, t.await(ctx)
+	return t, t.await(ctx, patience+time.Duration(parts)*20*time.Millisecond)
 }
 
 // letters returns the name of the dead-letter topic, the adapter's default.
@@ -110,8 +110,8 @@ func (t *Topic) Group(name string) string {
 const Instance = "worker"
 
 // await waits until the brokers know leaders for all partitions.
-func (t *Topic) await(ctx context.Context) error {
-	for end := time.Now().Add(patience); ; {
+func (t *Topic) await(ctx context.Context, limit time.Duration) error {
+	for end := time.Now().Add(limit); ; {
 		details, err := t.Broker.admin.ListTopics(ctx, t.Name, t.letters())
 		if err == nil {
 			err = details.Error()
