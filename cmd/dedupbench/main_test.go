@@ -367,10 +367,10 @@ func TestKafkaWithKills(t *testing.T) {
 
 func TestKafkaRates(t *testing.T) {
 	for _, mode := range []string{"work", "own"} {
-		o := dedupbench(t, "kafka", "--n", "10000", "--mode", mode, "--partitions", "3", "--json")
+		o := dedupbench(t, "kafka", "--n", "10000", "--mode", mode, "--partitions", "3", "--idle", "100ms", "--json")
 		f := o.fields(t)
 		want(t, f, map[string]any{"lost": 0, "handled_twice": 0, "state_mismatch": 0, "kills": 0})
-		positive := []string{"records_per_s", "raw_records_per_s", "claims_per_s", "ratio"}
+		positive := []string{"records_per_s", "raw_records_per_s", "claims_per_s", "ratio", "all_running_s"}
 		if runtime.GOOS == "linux" {
 			positive = append(positive, "cpu_us_per_record")
 		}
@@ -383,7 +383,7 @@ func TestKafkaRates(t *testing.T) {
 }
 
 func TestKafkaWithBalances(t *testing.T) {
-	base := []string{"kafka", "--n", "10000", "--partitions", "3", "--handler", "balances", "--accounts", "20", "--json"}
+	base := []string{"kafka", "--n", "10000", "--partitions", "3", "--handler", "balances", "--accounts", "20", "--idle", "0", "--json"}
 	right := map[string]any{"lost": 0, "handled_twice": 0, "state_mismatch": 0, "balances_wrong": 0, "error": nil}
 	for _, more := range [][]string{nil, {"--accounts-per-partition"}, {"--add"}, {"--kills", "2"}, {"--kills", "2", "--add"}} {
 		o := dedupbench(t, append(base, more...)...)
@@ -402,7 +402,7 @@ func TestKafkaWithBalances(t *testing.T) {
 }
 
 func TestKafkaWithASlowHandlerAndSlowSyncs(t *testing.T) {
-	o := dedupbench(t, "kafka", "--n", "10000", "--partitions", "3", "--handler", "decode", "--slow", "1ms", "--slow-sync", "1ms", "--json")
+	o := dedupbench(t, "kafka", "--n", "10000", "--partitions", "3", "--handler", "decode", "--slow", "1ms", "--slow-sync", "1ms", "--idle", "0", "--json")
 	f := o.fields(t)
 	for _, field := range []string{"beside_slow", "with_slow_sync"} {
 		if share, ok := f[field].(float64); !ok || share <= 0 || o.code != 0 {
