@@ -38,10 +38,6 @@ func appendHead(dst []byte, delta int, size int) []byte {
 	return append(binary.AppendVarint(dst, int64(len(head)+size+1)), head...)
 }
 
-func rawRecord(delta int, size int) []byte {
-	return append(appendHead(nil, delta, size), make([]byte, size+1)...)
-}
-
 // writeRecords writes records in small pieces: the race detector needs a multiple of their memory.
 func writeRecords(w io.Writer, n, size int) error {
 	zeros := make([]byte, 1<<16)

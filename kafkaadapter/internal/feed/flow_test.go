@@ -105,7 +105,7 @@ func TestFullMemoryHoldsAllPartitionsBack(t *testing.T) {
 	if a.Pop(nil, 16); !wait(true) {
 		t.Error("the records that were popped last are not counted")
 	}
-	for range 16 { // one at a time, because of its share
+	for range 16 { // some at a time
 		a.Pop(nil, 16)
 	}
 	a.Interrupt(errors.New("broken"))

@@ -24,6 +24,7 @@ type Memory struct {
 	held    atomic.Int64 // by queues
 	fetched atomic.Int64 // by the client, since the last poll
 	share   atomic.Int64 // of each queue, before its partition is paused; see divide
+	batch   atomic.Int64 // of records that are popped at once, twice with their copies
 
 	// what the batches of the log since the last poll were on the wire, and are in memory
 	wire, memory atomic.Int64
@@ -106,6 +107,7 @@ func (m *Memory) plan(wanting, brokers int, limits Plan) Plan {
 func (m *Memory) divide(wanting int) (share int64) {
 	share = m.most / 2 / int64(max(wanting, 16))
 	m.share.Store(share)
+	m.batch.Store(m.most / 4 / int64(max(wanting, 1)))
 	return share
 }
 

@@ -19,6 +19,9 @@ func TestShareDependsOnPartitionsThatWantRecords(t *testing.T) {
 		if got := m.share.Load(); got != share {
 			t.Errorf("of %d partitions that want records each may hold %d bytes, want %d", wanting, got, share)
 		}
+		if got, want := m.batch.Load(), int64(32<<20)/int64(max(1, wanting)); got != want {
+			t.Errorf("of %d partitions that want records each may take %d bytes at once, want %d", wanting, got, want)
+		}
 	}
 }
 

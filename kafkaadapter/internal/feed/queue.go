@@ -83,6 +83,7 @@ func (q *Queue) book() {
 	}
 }
 
+// Wake makes the goroutine look at what has happened.
 func (q *Queue) Wake() {
 	select {
 	case q.c <- struct{}{}:
@@ -162,13 +163,13 @@ func (q *Queue) pop(dst []*kgo.Record, n int) (recs []*kgo.Record, resume bool, 
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	defer q.book()
-	share := q.memory.share.Load()
+	share, batch := q.memory.share.Load(), q.memory.batch.Load()
 	q.bytes -= q.popped
 	q.popped = 0
-	for len(q.recs) > 0 && len(dst) < n && q.popped < share/2 {
+	for len(q.recs) > 0 && len(dst) < n && q.popped < batch {
 		head := q.recs[0]
 		k := 0
-		for k < min(n-len(dst), len(head)) && q.popped < share/2 {
+		for k < min(n-len(dst), len(head)) && q.popped < batch {
 			n := RecordBytes(head[k])
 			q.popped += 2 * n // with the copy of which hands tells
 			q.bytes += n
