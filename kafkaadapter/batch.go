@@ -205,7 +205,7 @@ func (b *batch) unidentified(r *delivery, err error) (fate, error) {
 	case errors.Is(err, identify.ErrNoTopicID):
 		return left, err // not caused by the record
 	case isTransient(err):
-		b.transient = err
+		b.transient = fmt.Errorf("offset %d: %w", r.Record.Offset, err)
 		return left, nil
 	}
 	return b.undecodable(r, err)
@@ -310,7 +310,11 @@ func (b *batch) handle(r *delivery) (fate, error) {
 		return completed, nil
 	}
 	if n := b.current.attempts; uint64(n) >= b.p.partition.attemptLimit() && !b.p.partition.fence.marked.Load() {
-		err := b.deadLetter(r, deadletter.Attempts, b.p.lastError(n), r.Verdict == engine.Claimed)
+		why, last := deadletter.Attempts, b.p.lastError(n)
+		if isPermanent(last) {
+			why = deadletter.Permanent
+		}
+		err := b.deadLetter(r, why, last, r.Verdict == engine.Claimed)
 		if errors.Is(err, deadletter.ErrTooLarge) {
 			err = errors.Join(err, as(b.tx).RollbackTo(b.current.before)) // the records before it commit
 		}
@@ -378,7 +382,7 @@ func (b *batch) undone(r *delivery, err error) (fate, error) {
 		return left, err // a conflict, or the engine has ended: not caused by the handler
 	}
 	if isTransient(err) {
-		b.transient = err
+		b.transient = fmt.Errorf("offset %d, event %s: %w", r.Record.Offset, b.p.partition.c.opt.Telemetry.IDs.Text(string(r.Event.ID)), err)
 		return left, nil
 	}
 	if b.result.done > 0 && (errors.Is(err, engine.ErrLimit) || errors.As(err, new(*engine.AddError))) {
@@ -390,11 +394,14 @@ func (b *batch) undone(r *delivery, err error) (fate, error) {
 // attempted counts a failed attempt at the record after the prefix.
 func (b *batch) attempted(r *delivery, err error) (fate, error) {
 	b.failed = err
-	n := uint32(r.Attempt)
-	if errors.As(err, new(*permanentError)) {
-		n = max(n, uint32(b.p.partition.attemptLimit()))
+	n, limit, policy := uint32(r.Attempt), b.p.partition.attemptLimit(), "retry"
+	if isPermanent(err) {
+		n = max(n, uint32(limit))
+	}
+	if uint64(n) >= limit {
+		policy = "give_up"
 	}
 	b.tries, b.marked = attempts{offset: r.Record.Offset, n: n}, false
-	b.notes = append(b.notes, note{rec: r.Record, event: r.Event, verdict: r.Verdict, err: err, policy: "retry"})
+	b.notes = append(b.notes, note{rec: r.Record, event: r.Event, verdict: r.Verdict, err: err, policy: policy})
 	return left, nil
 }

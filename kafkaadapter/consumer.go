@@ -116,7 +116,7 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	defer stopPolling(nil)
 	c.behind.Go(func() { c.commits.commitLoop(polling) })
 	c.behind.Go(func() { c.shared.wakeLoop(polling, c.parts) })
-	c.behind.Go(func() { c.shared.watchLoop(polling, c.Ready) })
+	c.behind.Go(func() { c.shared.watchLoop(polling, c.parts, c.Ready) })
 	c.behind.Go(func() { c.shared.lagLoop(polling, c.parts) })
 	c.behind.Go(func() { c.forgetLoop(polling) })
 	c.behind.Go(func() { c.shared.letterTopicLoop(polling) })

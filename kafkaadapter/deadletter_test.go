@@ -37,7 +37,7 @@ func TestDeadLetterHasTheOriginalBytes(t *testing.T) {
 	got := values(dead)
 	for name, want := range map[string]string{
 		"hapax_dlt_original_topic": r.topic, "hapax_dlt_original_partition": "0", "hapax_dlt_original_offset": "1", "hapax_dlt_group": r.group, "hapax_dlt_scope": r.group,
-		"hapax_dlt_reason": "attempts", "hapax_dlt_error": errHandler.Error(), "hapax_dlt_event_id": "poison",
+		"hapax_dlt_reason": "permanent", "hapax_dlt_error": errHandler.Error(), "hapax_dlt_event_id": "poison",
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %q, want %q", name, got[name], want)

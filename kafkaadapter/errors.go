@@ -48,6 +48,11 @@ var (
 	// authenticate the client. The client keeps trying.
 	ErrDisconnected = errors.New("hapax: no connection to Kafka")
 
+	// ErrNoProgress means that a partition has had something to do for longer than Timeouts.Silence,
+	// and its offset has not moved. The error also has what it waits for; it ends by itself when the
+	// partition moves.
+	ErrNoProgress = errors.New("hapax: the partition makes no progress")
+
 	// ErrSilent means that for longer than Timeouts.Silence the broker has not sent the records
 	// that it has of a partition, or has not answered. The client keeps retrying.
 	ErrSilent = errors.New("hapax: the broker does not answer for the partition: check the broker and its disks")
@@ -174,6 +179,8 @@ func Permanent(err error) error {
 }
 
 type permanentError struct{ err error }
+
+func isPermanent(err error) bool { return errors.As(err, new(*permanentError)) }
 
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }

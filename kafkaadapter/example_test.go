@@ -121,6 +121,6 @@ func ExamplePermanent() {
 	stop()
 	fmt.Println(<-ended)
 	// Output:
-	// attempts: five
+	// permanent: five
 	// <nil>
 }

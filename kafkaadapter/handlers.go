@@ -13,6 +13,7 @@ type handlers struct {
 	hands   hands
 	limit   time.Duration  // of one call: Route.HandlerTimeout
 	batchAt atomic.Int64   // when the current batch or its handlers began, Unix nanoseconds; 0 between batches
+	active  atomic.Int32   // handlers that run
 	running atomic.Int64   // the offset of the record handled last, -1 before the first; for messages
 	ends    []atomic.Int64 // when the contexts of running handlers end, by slot, Unix nanoseconds; 0 if that is not bounded
 }
@@ -48,6 +49,8 @@ func (h *handlers) overdue() (most time.Duration) {
 // pointer.
 func (h *handlers) call(ctx context.Context, offset int64, slot int, fn func(ctx context.Context) error) (err error) {
 	h.running.Store(offset)
+	h.active.Add(1)
+	defer h.active.Add(-1)
 	defer func() {
 		if v := recover(); v != nil {
 			err = newPanicError(v)

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -21,51 +24,110 @@ type note struct {
 	policy  string
 }
 
-// logNotes logs the results of a committed batch for its records.
-func logNotes(ctx context.Context, log *slog.Logger, o *Telemetry, notes []note, next int64) {
-	left := 0 // not logged one by one
+// text says what has become of the record.
+func (n *note) text() string {
+	switch {
+	case n.policy == "own_id":
+		return "the headers of a dead letter are not accepted; the record is judged by its own id"
+	case n.verdict == engine.Duplicate:
+		return "duplicate skipped"
+	case n.policy == "retry":
+		return "handling failed; the record is retried"
+	case n.policy == "give_up":
+		return "handling failed, and is not tried again; the record becomes a dead letter"
+	case n.policy == "dead_letter":
+		return "record became a dead letter"
+	case n.policy == "process":
+		return "record handled without a claim"
+	}
+	return "rejected"
+}
+
+// logNotes logs the results of a committed batch for its records: the first one by one, and the others
+// together, one line for each result.
+func logNotes(ctx context.Context, log *slog.Logger, o *Telemetry, notes []note) {
+	var more []summary
 	for i := range notes {
 		n := &notes[i]
-		if i >= maxNotes && (n.verdict != engine.Duplicate || n.policy != "") {
-			left++
-			continue
-		}
-		level, text := slog.LevelWarn, ""
 		switch {
-		case n.policy == "own_id":
-			text = "the headers of a dead letter are not accepted; the record is judged by its own id"
-		case n.verdict == engine.Duplicate:
-			level, text = o.DuplicateLevel.Level(), "duplicate skipped"
-		case n.policy == "retry":
-			text = "handling failed; the record is retried"
-		case n.policy == "dead_letter":
-			text = "record became a dead letter"
-		case n.policy == "process":
-			text = "record handled without a claim"
+		case n.verdict == engine.Duplicate && n.policy == "":
+			n.log(ctx, log, o, o.DuplicateLevel.Level())
+		case i < maxNotes:
+			n.log(ctx, log, o, slog.LevelWarn)
 		default:
-			text = "rejected"
+			more = addTo(more, n)
 		}
-		if !log.Enabled(ctx, level) {
-			continue
-		}
-		args := []any{"offset", n.rec.Offset, o.IDs.Attr("id", string(n.event.ID)), "time", n.event.Time}
-		if n.verdict == engine.Duplicate && n.policy == "" {
-			args = append(args, "first_seen", n.record.FirstSeen, "first_origin", n.record.Origin.String(), "state", n.record.State.String())
-		} else {
-			args = append(args, "verdict", n.verdict.String())
-		}
-		if n.err != nil {
-			args = append(args, "error", n.err)
-			if panicked := (*PanicError)(nil); errors.As(n.err, &panicked) {
-				args = append(args, "stack", untrusted.Lines(panicked.Stack))
-			}
-		}
-		log.Log(ctx, level, text, args...)
 	}
-	if left > 0 {
-		log.Warn("more records of the batch became dead letters or were rejected", "records", left, "next", next)
+	for i := range more {
+		s := &more[i]
+		log.Warn("more records of the batch: "+s.first.text(), "verdict", s.first.verdict.String(), "records", s.records, "offsets", s.offsets(),
+			o.IDs.Attr("first_id", string(s.first.event.ID)), o.IDs.Attr("last_id", string(s.last.event.ID)))
 	}
+}
+
+func (n *note) log(ctx context.Context, log *slog.Logger, o *Telemetry, level slog.Level) {
+	if !log.Enabled(ctx, level) {
+		return
+	}
+	args := []any{"offset", n.rec.Offset, o.IDs.Attr("id", string(n.event.ID)), "time", n.event.Time}
+	if n.verdict == engine.Duplicate && n.policy == "" {
+		args = append(args, "first_seen", n.record.FirstSeen, "first_origin", n.record.Origin.String(), "state", n.record.State.String())
+	} else {
+		args = append(args, "verdict", n.verdict.String())
+	}
+	if n.err != nil {
+		args = append(args, "error", n.err)
+		if panicked := (*PanicError)(nil); errors.As(n.err, &panicked) {
+			args = append(args, "stack", untrusted.Lines(panicked.Stack))
+		}
+	}
+	log.Log(ctx, level, n.text(), args...)
 }
 
 // maxNotes is the maximum number of records of one batch that are logged one by one.
 const maxNotes = 16
+
+// A summary is the records of a batch that have one result.
+type summary struct {
+	first, last *note
+	records     int
+	ranges      []offsetRange // in order; each of the records lies in one of them
+}
+
+// An offsetRange has the first and the last of some offsets.
+type offsetRange struct{ first, last int64 }
+
+// maxRanges is the maximum number of ranges of one line; the last one then also has offsets of other
+// records.
+const maxRanges = 64
+
+func addTo(all []summary, n *note) []summary {
+	i := slices.IndexFunc(all, func(s summary) bool { return s.first.policy == n.policy && s.first.verdict == n.verdict })
+	if i < 0 {
+		i, all = len(all), append(all, summary{first: n})
+	}
+	s, at := &all[i], n.rec.Offset
+	s.last = n
+	s.records++
+	if k := len(s.ranges); k > 0 && (s.ranges[k-1].last == at-1 || k == maxRanges) {
+		s.ranges[k-1].last = at
+	} else {
+		s.ranges = append(s.ranges, offsetRange{at, at})
+	}
+	return all
+}
+
+// offsets returns the ranges as in 5-7,9.
+func (s *summary) offsets() string {
+	var b strings.Builder
+	for i, r := range s.ranges {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.FormatInt(r.first, 10))
+		if r.last > r.first {
+			b.WriteString("-" + strconv.FormatInt(r.last, 10))
+		}
+	}
+	return b.String()
+}

@@ -47,6 +47,10 @@ type partition struct {
 	before    atomic.Pointer[partition]
 	adoptions chan *adoption // to the stopped goroutine
 
+	progress progress                  // used only by watchLoop
+	standing atomic.Pointer[StopError] // of watchLoop: it does not move; usually nil
+	hindered atomic.Pointer[hindrance] // why the record at its offset has not committed; nil if it was not tried
+
 	mu   sync.Mutex // guards stat
 	stat status
 
@@ -204,8 +208,18 @@ func (p *partition) Resume(change func() bool) {
 	})
 }
 
-// status returns the state, the reason if the partition is not read, and the time of the next try.
+// status returns the state, the reason if the partition is not read or does not move, and the time of
+// the next try.
 func (p *partition) status() status {
+	s := p.currentStatus()
+	if e := p.standing.Load(); e != nil && s.stop == nil && s.state != ended {
+		s.stop = e
+	}
+	return s
+}
+
+// currentStatus is status without what watchLoop has found.
+func (p *partition) currentStatus() status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.stat

@@ -40,11 +40,10 @@ type partitionState struct {
 	blame   *blame
 	lookout lookout
 
-	refused     bool      // the group's commit could not be fetched at the assignment
-	opened      bool      // the client was asked to fetch
-	cause       error     // why the partition is looked up again
-	waitsSince  time.Time // for an answer of the broker
-	lastStop    string    // the reason of the last stop that ended
+	refused     bool   // the group's commit could not be fetched at the assignment
+	opened      bool   // the client was asked to fetch
+	cause       error  // why the partition is looked up again
+	lastStop    string // the reason of the last stop that ended
 	lastStopEnd time.Time
 	retry       state // the state after a stop
 	retryIn     time.Duration

@@ -22,7 +22,7 @@ func TestDocumentedReasonsOfStopsExist(t *testing.T) {
 		}
 	}
 	reasons := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?:stop|stopBefore|stopForNow|report)\("(\w+)"|return "(\w+)"`).FindAllStringSubmatch(code.String(), -1) {
+	for _, m := range regexp.MustCompile(`(?:stop|stopBefore|stopForNow|report|hinder)\("(\w+)"|return "(\w+)"`).FindAllStringSubmatch(code.String(), -1) {
 		reasons[m[1]+m[2]] = true
 	}
 	for _, reason := range stopReasons {
@@ -30,7 +30,7 @@ func TestDocumentedReasonsOfStopsExist(t *testing.T) {
 			t.Errorf("%s is listed as a reason, and no partition stops for it", reason)
 		}
 	}
-	for _, m := range regexp.MustCompile(`(?:stop|stopBefore|stopForNow|report)\("(\w+)"`).FindAllStringSubmatch(code.String(), -1) {
+	for _, m := range regexp.MustCompile(`(?:stop|stopBefore|stopForNow|report|hinder)\("(\w+)"`).FindAllStringSubmatch(code.String(), -1) {
 		if !slices.Contains(stopReasons[:], m[1]) {
 			t.Errorf("the reason %s is not listed in stopReasons", m[1])
 		}

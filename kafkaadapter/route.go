@@ -2,6 +2,7 @@ package kafkaadapter
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -301,6 +302,9 @@ func checkRoutes(routes []Route) error {
 			return err
 		}
 		for _, topic := range routes[i].Topics {
+			if !topicName.MatchString(topic) {
+				return fmt.Errorf("%w: Options.Routes[%d].Topics has %q, which is not the name of a topic, and patterns are not supported: name each topic", ErrOption, i, topic)
+			}
 			if slices.Contains(all, topic) {
 				return fmt.Errorf("%w: Options.Routes[%d].Topics has %q a second time: give each topic one route", ErrOption, i, topic)
 			}
@@ -317,6 +321,9 @@ func checkRoutes(routes []Route) error {
 	}
 	return nil
 }
+
+// topicName matches what brokers accept as the name of a topic.
+var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 
 // topics returns the topics of all routes.
 func (o *Options) topics() (all []string) {

@@ -37,7 +37,7 @@ func TestPartitionThatGetsNoRecordsIsReported(t *testing.T) {
 	}
 	kafkatest.Until(t, "the silence", func() bool { // an earlier silence may have ended
 		s := m.parts.get(topicPartition{r.topic, 0}).status()
-		return s.state == silent && s.stop != nil
+		return s.stop != nil && s.stop.Reason == "silent"
 	})
 	m.counts(t, 1, "partition_stopped", "silent")
 	m.counts(t, 100, "lag_records")

@@ -15,13 +15,12 @@ const (
 	running                  // handles records
 	unprotected              // the store is unavailable: handles records without claims
 	paused                   // waits until the application resumes it
-	silent                   // waits for records that the broker has and does not send, or for an answer of the broker
 	stopped                  // does not read the partition, for a stated reason, until the next try
 	ended                    // the assignment is over
 	stateCount
 )
 
-var stateNames = [stateCount]string{"lookingUp", "takingOver", "signing", "failingOpen", "publishing", "running", "unprotected", "paused", "silent", "stopped", "ended"}
+var stateNames = [stateCount]string{"lookingUp", "takingOver", "signing", "failingOpen", "publishing", "running", "unprotected", "paused", "stopped", "ended"}
 
 func (s state) String() string { return stateNames[s] }
 

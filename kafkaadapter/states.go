@@ -16,10 +16,9 @@ var transitions = [ended]struct {
 	signing:     {func(w *worker) state { return w.finder.sign() }, []state{publishing, lookingUp, ended}},
 	failingOpen: {func(w *worker) state { return w.finder.failOpen() }, []state{unprotected, lookingUp, failingOpen, stopped, ended}},
 	publishing:  {func(w *worker) state { return w.state.publish() }, []state{running, failingOpen, stopped, ended}},
-	running:     {(*worker).run, []state{publishing, paused, silent, lookingUp, failingOpen, stopped, ended}},
-	unprotected: {(*worker).runOpen, []state{paused, silent, lookingUp, stopped, ended}},
+	running:     {(*worker).run, []state{publishing, paused, lookingUp, failingOpen, stopped, ended}},
+	unprotected: {(*worker).runOpen, []state{paused, lookingUp, stopped, ended}},
 	paused:      {func(w *worker) state { return w.state.waitPaused() }, []state{running, unprotected, lookingUp, ended}},
-	silent:      {func(w *worker) state { return w.state.listen() }, []state{running, unprotected, ended}},
 	stopped:     {func(w *worker) state { return w.state.waitStopped() }, []state{lookingUp, publishing, ended}},
 }
 

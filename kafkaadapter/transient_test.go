@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,6 +36,9 @@ func checkWaits(t *testing.T, r *rig, m *member, away *atomic.Bool, want error) 
 	t.Helper()
 	if e := m.stoppedOne(t); e.Reason != "transient" || !errors.Is(e, want) {
 		t.Errorf("stopped: %v", e)
+	}
+	if err := m.Ready(); err == nil || !strings.Contains(err.Error(), "offset 1") {
+		t.Errorf("Ready does not name the offset: %v", err)
 	}
 	if n := r.stored(t, 0); n != 1 {
 		t.Errorf("the store is at %d", n)

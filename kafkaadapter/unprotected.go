@@ -123,7 +123,7 @@ func (w *worker) workOpen() state {
 	case errors.Is(err, identify.ErrNoTopicID):
 		return w.state.stopBefore("undecodable", err)
 	case isTransient(err):
-		return w.state.stopForNow("transient", err, lookingUp)
+		return w.state.stopForNow("transient", fmt.Errorf("offset %d: %w", w.state.taken[0].Offset, err), lookingUp)
 	}
 	return w.state.stopForNow("store", fmt.Errorf("%w: a dead letter has to wait for it: %w", ErrUnprotected, err), lookingUp)
 }
@@ -167,6 +167,6 @@ func (w *worker) unclaimed(n int) (*batch, error) {
 	if len(b.result.claimed) == 0 {
 		w.partition.c.m.tally(w.partition.pos.Topic, &b.result.tally)
 	}
-	logNotes(w.partition.ctx, w.partition.log, &w.partition.c.opt.Telemetry, b.notes, b.result.next)
+	logNotes(w.partition.ctx, w.partition.log, &w.partition.c.opt.Telemetry, b.notes)
 	return b, stop
 }

@@ -2,6 +2,7 @@ package kafkaadapter
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -93,17 +94,14 @@ func (w *worker) take() state {
 			if next := w.check(recs); next != running {
 				return next
 			}
-			w.state.taken, w.delays, w.state.waitsSince = recs, newDelays(w.partition.c.opt.Timeouts.Backoff), time.Time{}
+			w.state.taken, w.delays = recs, newDelays(w.partition.c.opt.Timeouts.Backoff)
 			w.state.isRead()
 			return w.state.readState()
 		case fault != nil:
 			return w.faulted(fault)
 		}
 		w.idle()
-		switch {
-		case w.state.isSilent():
-			return silent
-		case w.state.waitsSince.IsZero():
+		if !w.partition.hasWork(w.state.next) {
 			w.state.isRead()
 		}
 		select {
@@ -182,10 +180,12 @@ func (w *worker) replan(n int, b *batch, err error) state {
 			w.partition.log.Warn("a sum of a batch cannot be made; its records are handled one by one", "offset", w.state.taken[0].Offset, "records", n, "error", err)
 		}
 	case inConflict:
-		if w.plan.conflicted(n) == 20 {
+		conflicts := w.plan.conflicted(n)
+		if conflicts == 20 {
 			w.partition.log.Warn("a batch is in conflict again and again; it is retried", "offset", w.state.taken[0].Offset, "error", err,
 				"hint", "does the handler write outside tx what it has read through tx?")
 		}
+		w.state.hinder("conflict", fmt.Errorf("%w; %d times in a row: a handler that writes outside tx what it has read through tx conflicts with itself", err, conflicts))
 		return w.rest(w.delays.inFlight())
 	case tooMuch:
 		if n == 1 {
@@ -262,8 +262,10 @@ func (w *worker) after(b *batch, n int) state {
 func (w *worker) restAfter(b *batch) time.Duration {
 	switch {
 	case w.isTriedAgain(b):
+		w.state.hinder("failing", fmt.Errorf("its handler has failed %d times: %w", w.partition.fence.tries.n, b.failed))
 		return w.delays.attempt(w.partition.fence.tries.n)
 	case b.inFlight && b.result.done == 0:
+		w.state.hinder("in_flight", errInFlight)
 		return w.delays.inFlight()
 	}
 	return 0
@@ -316,7 +318,7 @@ func (w *worker) commitBatch(n int) (*batch, error) {
 		w.partition.hold.set(b.holdAt)
 	}
 	w.partition.offsets.moved(b.result.unbegun(0))
-	logNotes(w.partition.ctx, w.partition.log, &w.partition.c.opt.Telemetry, b.notes, b.result.next)
+	logNotes(w.partition.ctx, w.partition.log, &w.partition.c.opt.Telemetry, b.notes)
 	if b.result.tally.idRules[identify.IDPosition] > 0 {
 		notePositions(w.partition)
 	}

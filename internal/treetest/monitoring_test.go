@@ -163,10 +163,11 @@ func TestOperationsPageHasEachAlertAndReason(t *testing.T) {
 			continue
 		}
 		text := source(t, file)
-		for _, m := range regexp.MustCompile(`\b(?:stop|stopBefore|stopForNow|report)\("(\w+)"`).FindAllStringSubmatch(text, -1) {
+		for _, m := range regexp.MustCompile(`\b(?:stop|stopBefore|stopForNow|report|hinder)\("(\w+)"`).FindAllStringSubmatch(text, -1) {
 			reasons = append(reasons, m[1])
 		}
-		if _, body, ok := strings.Cut(text, "func reasonOf("); ok {
+		for _, function := range []string{"func reasonOf(", "func hindranceOf("} {
+			_, body, _ := strings.Cut(text, function)
 			body, _, _ = strings.Cut(body, "\n}")
 			for _, m := range regexp.MustCompile(`return "(\w+)"`).FindAllStringSubmatch(body, -1) {
 				reasons = append(reasons, m[1])

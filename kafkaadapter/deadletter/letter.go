@@ -24,11 +24,12 @@ const (
 	TooOld      Reason = "too_old"     // by policy
 	TooNew      Reason = "too_new"     // by policy
 	Mismatch    Reason = "mismatch"    // by policy: its id was claimed with another payload
+	Permanent   Reason = "permanent"   // the handler has failed with an error marked by kafkaadapter.Permanent
 	Attempts    Reason = "attempts"    // the handler has failed for the last time
 )
 
 // Reasons lists all reasons, for labels and counters.
-var Reasons = [...]Reason{Undecodable, TooOld, TooNew, Mismatch, Attempts}
+var Reasons = [...]Reason{Undecodable, TooOld, TooNew, Mismatch, Permanent, Attempts}
 
 // A letter contains the data of a dead letter before it is encoded as a record.
 type letter struct {
