@@ -56,7 +56,7 @@ func (a *attester) attest() {
 			if now == done {
 				break
 			}
-			if idle && a.promise(now.seq) != nil || a.attestNow() != nil {
+			if idle && a.recordDurable(now.seq) != nil || a.attestNow() != nil {
 				return // the store has failed
 			}
 			done, wrote = now, time.Now()
@@ -74,11 +74,11 @@ func (a *attester) attestNow() error {
 	return writeAttestation(a.core.disk, attestation{a.durable.Load(), a.core.disk.manifests.durable()})
 }
 
-// promise writes a durability record to the log only: all batches up to seq are durable. chunks.go
+// recordDurable writes a durability record to the log only: all batches up to seq are durable. chunks.go
 // reads it. It need not be durable itself.
-func (a *attester) promise(seq uint64) error {
+func (a *attester) recordDurable(seq uint64) error {
 	return a.core.fault.write(func() error {
-		return a.core.db.LogData(appendPromise(nil, seq, seq), pebble.NoSync)
+		return a.core.db.LogData(appendDurability(nil, seq, seq), pebble.NoSync)
 	})
 }
 

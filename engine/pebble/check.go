@@ -90,7 +90,7 @@ func checkContent(l *packedLog, attested uint64) (unused []string, err error) {
 		unused, err = unusedTables(l.core.disk, db)
 	}
 	err = cmp.Or(logs.wait(), err, l.core.fault.write(db.Close)) // damage of a log causes what else is missing
-	if durable := max(attested, logs.promised); err == nil && last < durable {
+	if durable := max(attested, logs.durable); err == nil && last < durable {
 		err = fmt.Errorf("%w: the newest batch is %d, %d was durable", storage.ErrDamaged, last, durable)
 	}
 	return unused, err

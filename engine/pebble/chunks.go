@@ -47,7 +47,7 @@ type chunkScan struct {
 func scanLog(data []byte, number uint32) chunkScan {
 	var scan chunkScan
 	pattern := binary.LittleEndian.AppendUint32(nil, number)
-	end := walk(data, number, true, func(c chunk) { scan.promise(c) })
+	end := walk(data, number, true, func(c chunk) { scan.noteDurability(c) })
 	scan.valid = int64(end)
 	tail := data[end:]
 	// To Pebble, a chunk that names the next log ends the log, even if damage changed its name.
@@ -64,17 +64,17 @@ func scanLog(data []byte, number uint32) chunkScan {
 			pos++
 			continue
 		}
-		scan.promise(c)
+		scan.noteDurability(c)
 		scan.proof = scan.proof || c.synced > uint64(end)
 		pos += c.size
 	}
 }
 
-func (s *chunkScan) promise(c chunk) {
+func (s *chunkScan) noteDurability(c chunk) {
 	if !c.first {
 		return
 	}
-	if durable, ok := parsePromise(c.payload); ok {
+	if durable, ok := parseDurability(c.payload); ok {
 		s.newest = max(s.newest, durable)
 	}
 }

@@ -121,6 +121,27 @@ func (c *core) begin() (last, floor uint64, err error) {
 	return last, floor, writeAttestation(c.disk, attestation{last, currentManifest(c.disk)})
 }
 
+// mirror keeps the index of runs up to date until stop is closed. It begins after the startup: the
+// first verdict does not wait for it.
+func (c *core) mirror(stop <-chan struct{}) {
+	select {
+	case <-c.startup.over:
+	case <-c.fault.failed:
+		return
+	}
+	for {
+		// Whatever it cannot read is looked up in Pebble.
+		_ = c.fault.read(func() error { return c.recentRuns.refresh(c.db, stop) })
+		select {
+		case <-c.recentRuns.changed:
+		case <-stop:
+			return
+		case <-c.fault.failed:
+			return
+		}
+	}
+}
+
 // patience is how long Close waits for a failed disk or a failed Pebble.
 const patience = 10 * time.Second
 

@@ -499,7 +499,7 @@ func TestIntactChunksShowWhatWasDurable(t *testing.T) {
 		}
 		next := at{chunk: c, begin: end}
 		if c.first {
-			next.durable, _ = parsePromise(c.payload)
+			next.durable, _ = parseDurability(c.payload)
 		}
 		chunks = append(chunks, next)
 		end += c.size

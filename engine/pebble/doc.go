@@ -39,7 +39,7 @@
 // When a write fails, Pebble panics, retries forever, or unlocks an unlocked mutex (during a log
 // rotation), which recover cannot catch. So write errors are hidden from Pebble: after the first
 // failed write, the file system under it discards all writes and reports success, and the store is
-// marked as failed before that (disk.go). The files on disk then are as after a crash at that
+// marked as failed before that (failstop.go). The files on disk then are as after a crash at that
 // moment. Pebble cannot end the process: its Fatalf only ends a goroutine of Hapax (fault.go).
 //
 // # Full disks
@@ -107,13 +107,17 @@
 // share. create.go creates a store in a directory, and check.go and logcheck.go decide whether
 // Pebble may open it. write.go, claims.go, journal.go, sidecars.go, drop.go and reclaim.go do the
 // work of a store; buckets.go lists buckets. internal/memtable has the claims that are not in tables
-// yet; packedlog.go and load.go have them on disk, and seal.go, run.go and cuts.go move them to tables; runindex.go, runparts.go, runrefresh.go, tablegroup.go, runtable.go and tablefilter.go
-// look them up there; settings.go, scheduler.go and compactor.go have the settings of Pebble and
-// decide when it compacts. usage.go, verify.go and backup.go are for operators, and damage.go knows the damaged tables. disk.go and fault.go
-// are the disk that stops at the first failed write, and dirfs.go and osfile.go what is below it on the
-// machine's own file system: files that are reached by the directory, not by its path. ownlogs.go
-// knows which logs Close may remove, and reserve.go keeps space for the next Open. names.go, keys.go,
-// chunks.go, attestation.go, clean.go and internal/memtable/packed.go describe what is on disk.
+// yet; packedlog.go and load.go have them on disk, and seal.go, run.go and cuts.go move them to
+// tables. runindex.go keeps the list of open tables (runlist.go, runparts.go, tablegroup.go), which
+// runrefresh.go replaces after a compaction; runomit.go says what a list without all tables decides.
+// looker.go looks a claim up in one table (runtable.go, tablefilter.go, cachefill.go). settings.go,
+// scheduler.go and compactor.go have the settings of Pebble and decide when it compacts. usage.go,
+// verify.go and backup.go are for operators, and damage.go knows the damaged tables. failstop.go and
+// fault.go are the disk that stops at the first failed write, and dirfs.go and osfile.go what is
+// below it on the machine's own file system: files that are reached by the directory, not by its
+// path. ownlogs.go knows which logs Close may remove, and reserve.go keeps space for the next Open.
+// names.go, keys.go, chunks.go, attestation.go, clean.go and internal/memtable/packed.go describe
+// what is on disk.
 //
 // HAPAX_SWEEP=all makes the tests sweep every operation and more bytes.
 package pebble

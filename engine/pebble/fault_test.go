@@ -182,7 +182,7 @@ func TestADeadDiskDiscardsChanges(t *testing.T) {
 
 const sinkChild = "HAPAX_PEBBLE_SINK_CHILD"
 
-// The control for disk.go: if Pebble gets the error that a new log cannot be created, the process
+// The control for failstop.go: if Pebble gets the error that a new log cannot be created, the process
 // ends.
 func TestWithoutTheSinkAFailedLogIsSeenToEndTheProcess(t *testing.T) {
 	if os.Getenv(sinkChild) == "" {

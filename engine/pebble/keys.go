@@ -93,23 +93,23 @@ func prefixSpan(prefix []byte) pebble.KeyRange {
 //
 // durable is the newest batch that was durable then. A durability record without a batch has the
 // seq of the newest batch.
-const promiseSize = 2 + 2*seqSize
+const durabilitySize = 2 + 2*seqSize
 
-func appendPromise(dst []byte, seq, durable uint64) []byte {
+func appendDurability(dst []byte, seq, durable uint64) []byte {
 	dst = append(dst, 'H', 'X')
 	dst = binary.BigEndian.AppendUint64(dst, seq)
 	return binary.BigEndian.AppendUint64(dst, durable)
 }
 
-// parsePromise finds the durability record at the beginning of a log record: after a header of
+// parseDurability finds the durability record at the beginning of a log record: after a header of
 // Pebble (sequence number and count), the kind of an entry for the log only and its length.
-func parsePromise(record []byte) (durable uint64, ok bool) {
+func parseDurability(record []byte) (durable uint64, ok bool) {
 	const header, logData = 12, 3
-	if len(record) < header+2+promiseSize {
+	if len(record) < header+2+durabilitySize {
 		return 0, false
 	}
 	p := record[header:]
-	if p[0] != logData || p[1] != promiseSize || p[2] != 'H' || p[3] != 'X' {
+	if p[0] != logData || p[1] != durabilitySize || p[2] != 'H' || p[3] != 'X' {
 		return 0, false
 	}
 	return binary.BigEndian.Uint64(p[4+seqSize:]), true

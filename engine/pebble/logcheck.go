@@ -16,10 +16,10 @@ type logCheck struct {
 	disk   *disk
 	checks sync.WaitGroup
 
-	mu       sync.Mutex // guards the fields below; held while a log is read
-	buf      []byte
-	promised uint64 // the newest batch that a durability record covers
-	err      error  // of the first log that was found damaged
+	mu      sync.Mutex // guards the fields below; held while a log is read
+	buf     []byte
+	durable uint64 // the newest batch that a durability record covers
+	err     error  // of the first log that was found damaged
 }
 
 func newLogCheck(d *disk) *logCheck { return &logCheck{FS: d, disk: d} }
@@ -57,5 +57,5 @@ func (l *logCheck) check(path string) {
 	if scan.proof {
 		l.err = fmt.Errorf("%w: %s is unreadable at byte %d, which was durable", storage.ErrDamaged, name, scan.valid)
 	}
-	l.promised = max(l.promised, scan.newest)
+	l.durable = max(l.durable, scan.newest)
 }

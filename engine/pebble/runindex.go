@@ -4,13 +4,11 @@ import (
 	"maps"
 	"math"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable"
-	"github.com/hapax-dev/hapax/engine/pebble/internal/memtable"
 )
 
 // A runIndex has the tables with claims open for look-ups: Pebble asks all overlapping runs one by
@@ -46,17 +44,6 @@ type runIndex struct {
 
 const broken = math.MinInt / 2
 
-// A runList has tables, the newer first. It is immutable.
-type runList struct {
-	coverage coverage
-	index    *runIndex
-	groups   []tableGroup
-	borders  [][]byte          // keys at which parts begin, the first excepted
-	parts    []listPart        // one more than borders
-	drops    map[string]uint64 // prefix of a bucket -> entries with a lower sequence number may be dropped
-	refs     atomic.Int64      // of look-ups, and one while it is the list of the index
-}
-
 const (
 	// indexMemory is the memory for filters and indexes in relation to Options.PendingBytes.
 	indexMemory = 6
@@ -85,6 +72,17 @@ func newRunIndex(o *Options, d *disk) *runIndex {
 	return x
 }
 
+// change makes a refresh begin soon.
+func (x *runIndex) change() {
+	select {
+	case x.changed <- struct{}{}:
+	default:
+	}
+}
+
+// deleted is called when Pebble has deleted a table: its space is free when the list lacks it.
+func (x *runIndex) deleted(pebble.TableDeleteInfo) { x.change() }
+
 // get returns the record of a key, nil if there is no claim. The record is a copy. If the index does
 // not know, known is false.
 func (x *runIndex) get(key []byte) (record []byte, known bool) {
@@ -101,44 +99,6 @@ func (x *runIndex) get(key []byte) (record []byte, known bool) {
 	return l.get(key, keyedHash(key, x.disk.seed))
 }
 
-func (l *runList) get(key []byte, hash uint32) (record []byte, known bool) {
-	// The lines of filters that many groups need are loaded at the same time.
-	var tables [32]*runTable
-	groups, absent := l.search(key)
-	for len(groups) > 0 {
-		some := groups[:min(len(groups), len(tables))]
-		groups = groups[len(some):]
-		n := 0
-		for _, g := range some {
-			if t := g.find(key); t != nil {
-				tables[n] = t
-				n += int(t.filter.first(hash))
-			}
-		}
-		for _, t := range tables[:n] {
-			if !t.filter.mayContain(hash) || !t.covers(key) {
-				continue
-			}
-			record, known, err := t.get(key)
-			if known && l.mayBeDropped(t, key) {
-				return nil, false
-			}
-			if known || err != nil {
-				return record, known
-			}
-		}
-	}
-	return nil, absent
-}
-
-func (l *runList) mayBeDropped(t *runTable, key []byte) bool {
-	if len(l.drops) == 0 {
-		return false
-	}
-	prefix, _ := memtable.SplitPrefix(key[1:])
-	return t.seq < l.drops[string(prefix)]
-}
-
 // ingested adds a run. It is called before Ingest returns: until then its claims are in memory.
 func (x *runIndex) ingested(info pebble.TableIngestInfo) {
 	held := x.acquire()
@@ -148,7 +108,7 @@ func (x *runIndex) ingested(info pebble.TableIngestInfo) {
 	defer held.release()
 	defer x.change()
 	run, err := x.openRun(info)
-	defer run.unuse()
+	defer run.release()
 	if err == nil && len(run) == 0 {
 		return // an excision
 	}
@@ -197,7 +157,7 @@ func (x *runIndex) openRun(info pebble.TableIngestInfo) (run tableGroup, err err
 		}
 		next := run.with(t)
 		if next == nil {
-			t.unuse()
+			t.release()
 			return run, errNotARun
 		}
 		run = next
@@ -249,30 +209,6 @@ func (x *runIndex) trim(l *runList) (whole int) {
 	return whole
 }
 
-// keep removes all tables but some. No place in the order changes.
-func (l *runList) keep(some func(*runTable) bool) {
-	var groups []tableGroup
-	newest := 0
-	for i, g := range l.groups {
-		g = slices.DeleteFunc(slices.Clone(g), func(t *runTable) bool { return !some(t) })
-		if len(g) > 0 {
-			groups = append(groups, g)
-		}
-		if i < l.coverage.newest {
-			newest = len(groups)
-		}
-	}
-	l.groups, l.coverage.newest = groups, newest
-}
-
-// size returns how much memory the list's tables use.
-func (l *runList) size() (n uint64) {
-	for _, g := range l.groups {
-		n += g.size()
-	}
-	return n
-}
-
 // dropping notes that buckets are being dropped: until dropped is called, and forever if it is not,
 // only Pebble knows of which claims.
 func (x *runIndex) dropping(spans []pebble.KeyRange) { x.noteDrops(spans, math.MaxUint64) }
@@ -301,7 +237,7 @@ func (x *runIndex) close() {
 	defer x.mu.Unlock()
 	if l := x.list.Swap(nil); l != nil {
 		l.release()
-		x.unuse()
+		x.release()
 	}
 }
 
@@ -333,18 +269,8 @@ func (x *runIndex) acquire() *runList {
 	}
 }
 
-func (l *runList) release() {
-	if l.refs.Add(-1) > 0 {
-		return
-	}
-	for _, g := range l.groups {
-		g.unuse()
-	}
-	l.index.unuse()
-}
-
-// unuse closes the cache with its last use. Pebble may still use it.
-func (x *runIndex) unuse() {
+// release closes the cache after its last user. Pebble may still use it.
+func (x *runIndex) release() {
 	if x.uses.Add(-1) == 0 {
 		x.options.CacheOpts.CacheHandle.Close()
 		x.cache.Unref()

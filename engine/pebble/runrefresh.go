@@ -7,38 +7,6 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// mirror keeps the index of runs up to date until stop is closed. It begins after the startup: the
-// first verdict does not wait for it.
-func (c *core) mirror(stop <-chan struct{}) {
-	select {
-	case <-c.startup.over:
-	case <-c.fault.failed:
-		return
-	}
-	for {
-		// Whatever it cannot read is looked up in Pebble.
-		_ = c.fault.read(func() error { return c.recentRuns.refresh(c.db, stop) })
-		select {
-		case <-c.recentRuns.changed:
-		case <-stop:
-			return
-		case <-c.fault.failed:
-			return
-		}
-	}
-}
-
-// change makes a refresh begin soon.
-func (x *runIndex) change() {
-	select {
-	case x.changed <- struct{}{}:
-	default:
-	}
-}
-
-// deleted is called when Pebble has deleted a table: its space is free when the list lacks it.
-func (x *runIndex) deleted(pebble.TableDeleteInfo) { x.change() }
-
 var errRefreshEnded = errors.New("the refresh was ended")
 
 // refresh makes the list that of Pebble's current version. If it fails, the list stays as it is.
@@ -62,7 +30,7 @@ func (x *runIndex) refresh(db *pebble.DB, stop <-chan struct{}) error {
 	}
 	defer old.release()
 	m := newMirror(x, old)
-	defer func() { m.opened.unuse() }()
+	defer func() { m.opened.release() }()
 	if err := m.add(version, stop); err != nil {
 		return err
 	}
@@ -70,7 +38,7 @@ func (x *runIndex) refresh(db *pebble.DB, stop <-chan struct{}) error {
 	return nil
 }
 
-// publish makes a list of the version at which the refresh began, with the runs since then, the list.
+// publish installs the list of the version at which the refresh began, with the runs since then before it.
 func (x *runIndex) publish(next *runList) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -92,42 +60,6 @@ func (x *runIndex) publish(next *runList) {
 	x.trim(next)
 	next.takeDrops(l)
 	x.replace(next)
-}
-
-// remove removes the tables of some groups.
-func (l *runList) remove(groups []tableGroup) {
-	remove := make(map[uint64]bool)
-	for _, g := range groups {
-		for _, t := range g {
-			remove[t.number] = true
-		}
-	}
-	l.keep(func(t *runTable) bool { return !remove[t.number] })
-}
-
-// takeDrops takes over the drops of the list before, and those of the tables, as far as they concern
-// the tables.
-func (l *runList) takeDrops(old *runList) {
-	l.drops = make(map[string]uint64)
-	take := func(drops map[string]uint64) {
-		for prefix, seq := range drops {
-			if seq > l.drops[prefix] && l.mayHaveOlder(prefix, seq) {
-				l.drops[prefix] = seq
-			}
-		}
-	}
-	take(old.drops)
-	for _, g := range l.groups {
-		for _, t := range g {
-			take(t.drops)
-		}
-	}
-}
-
-// mayHaveOlder reports whether a bucket may have entries that are older than seq.
-func (l *runList) mayHaveOlder(prefix string, seq uint64) bool {
-	span := prefixSpan(spaced(claimSpace, []byte(prefix)))
-	return l.coverage.mayLackSome(span) || slices.ContainsFunc(l.groups, func(g tableGroup) bool { return g.hasOlder(span, seq) })
 }
 
 // A mirror is a list in the making.
@@ -194,35 +126,6 @@ func (m *mirror) add(version [][]pebble.SSTableInfo, stop <-chan struct{}) error
 	}
 	m.list.addVersion(tables, levels)
 	return nil
-}
-
-// addVersion adds tables in the order of a version; nil is one that the list omits. It begins a group
-// after the first of these: what follows may be older.
-func (l *runList) addVersion(tables []*runTable, levels []int) {
-	whole, begin := true, false
-	for i, t := range tables {
-		begin = begin || i > 0 && levels[i] != levels[i-1]
-		if t != nil {
-			l.addTable(t, begin)
-			begin = false
-		} else if whole {
-			whole, begin = false, true
-		}
-		if whole {
-			l.coverage.newest = len(l.groups)
-		}
-	}
-}
-
-// addTable adds a table to the last group, or to a new one if it overlaps.
-func (l *runList) addTable(t *runTable, begin bool) {
-	if last := len(l.groups) - 1; last >= 0 && !begin {
-		if g := l.groups[last].with(t); g != nil {
-			l.groups[last] = g
-			return
-		}
-	}
-	l.groups = append(l.groups, tableGroup{t})
 }
 
 // table returns a table, open.

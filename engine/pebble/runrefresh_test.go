@@ -229,7 +229,7 @@ func TestATableNeedsRoom(t *testing.T) {
 			t.Errorf("%d bytes needed, room for %d: %v, want %v", need, room, err, want)
 		}
 		if err == nil {
-			table.unuse()
+			table.release()
 		}
 	}
 }
@@ -263,7 +263,7 @@ func TestARefreshThatEndsChangesNothing(t *testing.T) {
 	if err := m.add(version, nil); err != nil || m.list.coverage.complete() {
 		t.Errorf("a deleted table: %v, complete %v", err, m.list.coverage.complete())
 	}
-	m.opened.unuse()
+	m.opened.release()
 }
 
 // While a bucket is being dropped, and if that fails, only Pebble knows which claims it has.

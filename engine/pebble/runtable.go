@@ -75,7 +75,7 @@ func openRunTable(d *disk, info pebble.TableInfo, o sstable.ReaderOptions, schem
 		case t.reader == nil:
 			err = errors.Join(err, f.Close())
 		default:
-			t.unuse()
+			t.release()
 		}
 	}()
 	readable, err := sstable.NewSimpleReadable(f)
@@ -209,8 +209,8 @@ func (t *runTable) keep(h tableblock.Handle, kind tableblock.Kind) ([]byte, erro
 	return kept, nil
 }
 
-// unuse closes the table, which was only read, with its last use.
-func (t *runTable) unuse() {
+// release closes the table after its last user.
+func (t *runTable) release() {
 	if t.users.Add(-1) > 0 {
 		return
 	}

@@ -97,9 +97,9 @@ func (g tableGroup) use() {
 	}
 }
 
-func (g tableGroup) unuse() {
+func (g tableGroup) release() {
 	for _, t := range g {
-		t.unuse()
+		t.release()
 	}
 }
 

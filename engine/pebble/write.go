@@ -117,14 +117,14 @@ func (w *writer) sync() {
 // pack makes one batch of Pebble.
 func (w *writer) pack(b *storage.Batch) *pebble.Batch {
 	w.packed = memtable.AppendPacked(w.packed[:0], b.Claims)
-	size := 96 + promiseSize + len(b.Journal) + len(w.packed)
+	size := 96 + durabilitySize + len(b.Journal) + len(w.packed)
 	for i := range b.State {
 		size += 8 + len(b.State[i].Key) + len(b.State[i].Value)
 	}
 	p := w.core.db.NewBatchWithSize(size)
 	var seq [seqSize]byte
 	binary.BigEndian.PutUint64(seq[:], b.Seq)
-	must(p.LogData(appendPromise(nil, b.Seq, w.attester.durable.Load()), nil))
+	must(p.LogData(appendDurability(nil, b.Seq, w.attester.durable.Load()), nil))
 	must(p.Set([]byte{lastSeqKey}, seq[:], nil))
 	put(p, journalSpace, seq[:], b.Journal)
 	if len(b.Claims) > 0 {
