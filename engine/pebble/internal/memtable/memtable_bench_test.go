@@ -17,10 +17,10 @@ func fullTable(b *testing.B, u *Memtable, batches [][]storage.ClaimWrite) {
 	}
 }
 
-// BenchmarkApply fills a table of 48 MiB.
+// BenchmarkMemtableApply fills a table of 48 MiB.
 //
-//	go test ./engine/pebble/internal/memtable -run - -bench Apply -benchtime 10x
-func BenchmarkApply(b *testing.B) {
+//	go test ./engine/pebble/internal/memtable -run - -bench MemtableApply -benchtime 10x
+func BenchmarkMemtableApply(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 2))
 	bucket := storage.Bucket{Scope: "orders", Week: week0}
 	batches := make([][]storage.ClaimWrite, 1100)
