@@ -237,3 +237,24 @@ func TestLatestReadsLaterPartitionsFromTheirBeginning(t *testing.T) {
 		t.Errorf("handled %q", got)
 	}
 }
+
+// The lag of a partition that is stopped before it is looked up is that of the store's offset.
+func TestLagOfAPartitionThatIsStoppedBeforeItsLookUp(t *testing.T) {
+	kafkatest.EmbeddedOnly(t)
+	r := newRig(t, 1)
+	r.send(t, 0, numbered("a", 10)...)
+	m := r.start(t, r.work(1, nil))
+	r.untilStored(t, 0, 10)
+	m.stop(t)
+	r.send(t, 0, numbered("b", 3)...)
+	r.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetFetch}, Topic: r.topic, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	m = r.start(t, r.work(1, nil), func(o *Options) { o.Telemetry.LagInterval = 20 * time.Millisecond })
+	if e := m.stoppedOne(t); e.Reason != "unauthorized" {
+		t.Errorf("stopped: %v", e)
+	}
+	kafkatest.Until(t, "a report of the log's end", func() bool { return m.metric(t, "lag_records") > 0 })
+	if lag := m.metric(t, "lag_records"); lag != 3 {
+		t.Errorf("a lag of %v, want 3", lag)
+	}
+	m.stop(t)
+}

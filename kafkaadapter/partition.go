@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/wait"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
@@ -68,7 +70,7 @@ func newPartition(c *shared, all *assignments, tp topicPartition, committed *bro
 	p := &partition{
 		c: c, all: all, pos: pos, route: route,
 		log:       c.opt.Telemetry.Logger.With("topic", tp.topic, "partition", tp.partition),
-		offsets:   offsets{kafka: committed, seen: committed},
+		offsets:   offsets{stored: kgo.EpochOffset{Offset: at}, kafka: committed, seen: committed},
 		hold:      hold{name: holdName(pos), lateness: route.AllowedLateness + route.Window},
 		handlers:  handlers{limit: route.HandlerTimeout, ends: make([]atomic.Int64, max(1, route.Concurrency.Handlers))},
 		done:      make(chan struct{}),
