@@ -67,7 +67,7 @@ func Kill(ctx context.Context, o KillOptions) (report KillReport, err error) {
 }
 
 const (
-	killParts      = 4      // partitions, each with a consumer of its own
+	killParts      = 4      // partitions, each with a separate consumer
 	killEvents     = 20_000 // events of the log for each process
 	mostKillEvents = 4_000_000
 	killRepeats    = 0.2

@@ -85,7 +85,7 @@
 // renewed when TTL - Margin has passed. No send starts that could outlast the lease, and a batch
 // stops at once when a renewal fails. A relay that was paused for longer than its lease, by the
 // machine or a debugger, can publish the messages in flight twice, at most Batch.Entries of them.
-// Relays of several processes each serve the store of their own process. A relay without work
+// If there are several processes, each relay serves the store of its process. A relay without work
 // releases the lease and writes nothing. The lease of a process that has ended is taken at once.
 //
 // # Metrics

@@ -162,7 +162,7 @@ func (l *lease) update(ctx context.Context, eng *engine.Engine, fn func(tx *engi
 	return err
 }
 
-// due reports whether the lease is to be renewed.
+// due reports whether the lease must be renewed.
 func (l *lease) due(now time.Time) bool { return now.Sub(l.since) >= l.renew || now.Before(l.since) }
 
 // untilRenewal returns the time until the lease must be renewed.

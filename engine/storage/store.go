@@ -183,7 +183,7 @@ type Batch struct {
 	Claims []ClaimWrite
 	// State is put, or removed, with the claims.
 	State []StateWrite
-	// Journal is kept until TrimJournal, also if it is empty. The engine encodes in it which claims
+	// Journal is kept until TrimJournal, even if it is empty. The engine encodes in it which claims
 	// were put and removed; a store does not interpret it.
 	Journal []byte
 	// Control is set for the engine's internal batches, such as those that drop weeks. A store that

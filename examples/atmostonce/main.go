@@ -4,9 +4,9 @@
 //
 //	go run ./examples/atmostonce -brokers 127.0.0.1:9092 -topic notices -dir notices.claims
 //
-// The store is a directory that belongs to this process only. Notices without an id of their own (a
-// header such as message_id) are identified by their position: a copy that the producer sends again
-// is then another notice.
+// The store is a directory that belongs to this process only. A notice without an id (a header such
+// as message_id) is identified by its position: a copy that the producer sends again is then
+// another notice.
 package main
 
 import (

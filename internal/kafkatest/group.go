@@ -39,7 +39,7 @@ func pollForASecond(ctx context.Context, c *kgo.Client, n int) kgo.Fetches {
 	return c.PollRecords(ctx, n)
 }
 
-// ConsumeTopic polls n records of a topic from its beginning, with a client of its own.
+// ConsumeTopic polls n records of a topic from its beginning, with a new client.
 func (b groups) ConsumeTopic(t testing.TB, topic string, n int) []*kgo.Record {
 	t.Helper()
 	return Consume(t, b.Client(t, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())), n)

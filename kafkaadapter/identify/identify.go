@@ -27,7 +27,7 @@ var (
 	ErrNoID = errors.New("hapax: the record has no event id: have its producer set one of Rules.IDHeaders, or read it from the payload with Rules.Payload")
 
 	// ErrNoTime means that the record has no time: no header, no id that contains one, and no
-	// timestamp of its own.
+	// timestamp.
 	ErrNoTime = errors.New("hapax: the record has no time: have its producer set one of Rules.TimeHeaders or the record's timestamp")
 
 	// ErrBadPayload means that the payload is not in the expected format: a CloudEvents event in

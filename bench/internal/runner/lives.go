@@ -117,7 +117,7 @@ func (l *Lives) life(ctx context.Context, k Kill) (killed bool, err error) {
 
 func (l *Lives) longest() time.Duration { return cmp.Or(l.Silence, math.MaxInt64) }
 
-// heard handles a line of a process that is to be killed as k says.
+// heard handles a line of a process that will be killed as k says.
 func (l *Lives) heard(k Kill, word string, value []byte) error {
 	hear := l.Hear[word]
 	switch word {
