@@ -12,10 +12,10 @@ func ExampleHashed() {
 	secret := bytes.Repeat([]byte("s"), redact.MinSecretBytes) // a service reads random bytes from its configuration
 	ids := redact.Hashed(secret)
 	fmt.Println(ids.Attr("id", "alice@example.com"))
-	fmt.Println(ids.Text("alice@example.com") == ids.Text("alice@example.com"))
-	fmt.Println(ids.Text("alice@example.com") == ids.Text("bob@example.com"))
+	fmt.Println(ids.Text("alice@example.com")) // in an error, in this service or another one with the secret
+	fmt.Println(ids.Text("bob@example.com") == ids.Text("alice@example.com"))
 	// Output:
 	// id=027daff4f77382613bbefed05c163c56
-	// true
+	// 027daff4f77382613bbefed05c163c56
 	// false
 }
