@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // A connection is the Kafka client of a session. Its methods publish, and determine what was
@@ -23,7 +25,8 @@ func (c *connection) connect() error {
 	if c.client != nil {
 		return nil
 	}
-	client, err := c.shared.dial(clientOptions(&c.shared.opt, c.shared.eng.Identity(), c.shared.limits.of, &c.shared.holds)...)
+	options := clientOptions(&c.shared.opt, c.shared.eng.Identity(), c.shared.limits.of, &c.shared.holds)
+	client, err := c.shared.dial(append(options, kgo.WithHooks(&c.shared.reach))...)
 	if err != nil {
 		return fmt.Errorf("outbox: making a client: %w", err)
 	}

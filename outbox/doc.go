@@ -98,6 +98,7 @@
 //	dedup_outbox_size_bytes             gauge    size of all these messages, as engine.Options.MaxOutboxBytes counts it
 //	dedup_outbox_max_size_bytes         gauge    engine.Options.MaxOutboxBytes
 //	dedup_outbox_held_partitions        gauge    partitions that do not answer, while others do
+//	dedup_outbox_connection             gauge    by state, 1 for that of the connection to Kafka: never_connected, authentication_failed, connected, lost; all 0 before the first attempt
 //	dedup_outbox_sent_total             counter  messages that the broker has acknowledged
 //	dedup_outbox_failed_total           counter  failed attempts to publish a message
 //	dedup_outbox_lease_lost_total       counter  leases that another relay took while this one had them

@@ -33,6 +33,7 @@ func New(eng *engine.Engine, options Options) (*Relay, error) {
 		return nil, err
 	}
 	r := &Relay{shared: &shared{eng: eng, opt: opt, lease: newLease(&opt), wake: make(chan struct{}, 1)}}
+	r.shared.reach.Grace = lostAfter
 	r.shared.dial = func(o ...kgo.Opt) (client, error) { return r.shared.hooks.NewClient(o...) }
 	r.shared.limits.read = func(ctx context.Context, topics []string) (map[string]int32, map[string]error) {
 		return r.shared.limits.readFrom(ctx, &r.shared.hooks, &r.shared.opt, topics)
@@ -42,7 +43,7 @@ func New(eng *engine.Engine, options Options) (*Relay, error) {
 			return nil, fmt.Errorf("outbox: Options.Client: %w", err)
 		}
 	}
-	if r.shared.metrics, err = newMetrics(r.shared.figures, opt.Telemetry.Registerer); err != nil {
+	if r.shared.metrics, err = newMetrics(r.shared.figures, &r.shared.reach, opt.Telemetry.Registerer); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -66,6 +67,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer r.shared.hooks.Close()
 	defer r.shared.closing.Wait()
 	defer driver.OnProduced(r.shared.eng, r.Wake)()
+	defer r.shared.watch()()
 	failures := uint64(0)
 	for ctx.Err() == nil {
 		pause, err := r.turn(ctx)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/kgohooks"
+	"github.com/hapax-dev/hapax/internal/reach"
 )
 
 // shared contains what a relay and its sessions have in common.
@@ -20,6 +21,7 @@ type shared struct {
 	wake    chan struct{} // receives a value when there may be entries to publish
 	closing sync.WaitGroup
 	hooks   kgohooks.Owner // makes all clients
+	reach   reach.Watch    // of all clients
 	limits  batchLimits
 	holds   holds
 

@@ -35,13 +35,15 @@ func (s State) String() string {
 	return [...]string{"never_connected", "authentication_failed", "connected", "lost"}[s]
 }
 
+// ErrNothing means that no broker has answered and no attempt has failed: the client may not have been used.
+var ErrNothing = errors.New("no broker has answered yet")
+
 // ErrAuthentication means that the broker has refused to authenticate the client.
 var ErrAuthentication = errors.New("the broker refuses the authentication: check user, password and mechanism")
 
 var (
-	errNothing = errors.New("no broker has answered yet")
-	errQuiet   = errors.New("no broker answers")
-	errNoWord  = errors.New("the broker ends the connection without an answer: check whether TLS and SASL are set on both sides or on none")
+	errQuiet  = errors.New("no broker answers")
+	errNoWord = errors.New("the broker ends the connection without an answer: check whether TLS and SASL are set on both sides or on none")
 )
 
 // A Watch is a hook of clients. Its methods are safe for concurrent use.
@@ -71,7 +73,7 @@ func (w *Watch) State(now time.Time) (State, error) {
 	state, err := Lost, w.err
 	switch {
 	case w.answered.IsZero() && err == nil:
-		return Never, errNothing
+		return Never, ErrNothing
 	case w.answered.IsZero():
 		state = Never
 	case w.failed.After(w.answered) && now.Sub(w.answered) > w.Grace:
