@@ -57,6 +57,9 @@ func Open(ctx context.Context, seeds []string) (*Broker, error) {
 // ErrAddress is returned for invalid addresses of brokers.
 var ErrAddress = errors.New("not the address of a broker")
 
+// mostAtOnce is the number of partitions that one request makes; brokers refuse 10,000.
+const mostAtOnce = 4000
+
 const (
 	patience  = 10 * time.Second
 	maxUnsent = 50_000 // records
@@ -83,9 +86,15 @@ type Topic struct {
 // error.
 func (b *Broker) New(ctx context.Context, parts int, config map[string]*string) (*Topic, error) {
 	t := &Topic{Broker: b, Name: "dedupbench-" + strings.ToLower(rand.Text()[:12])}
-	made, err := b.admin.CreateTopics(ctx, int32(parts), -1, config, t.Name)
+	made, err := b.admin.CreateTopics(ctx, int32(min(parts, mostAtOnce)), -1, config, t.Name)
 	if err == nil {
 		err = made.Error()
+	}
+	for have := mostAtOnce; have < parts && err == nil; have += mostAtOnce {
+		var more kadm.CreatePartitionsResponses
+		if more, err = b.admin.UpdatePartitions(ctx, min(have+mostAtOnce, parts), t.Name); err == nil {
+			err = more.Error()
+		}
 	}
 	if err == nil {
 		made, err = b.admin.CreateTopics(ctx, 1, -1, nil, t.letters())
