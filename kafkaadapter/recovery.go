@@ -111,8 +111,12 @@ func fits(kind error, policy RecoveryPolicy) bool {
 }
 
 func (r Recovery) check() error {
+	kinds := make([]error, len(disagreements))
+	for i, d := range disagreements {
+		kinds[i] = d.kind
+	}
 	for kind := range r {
-		if !slices.ContainsFunc(disagreements, func(d disagreement) bool { return d.kind == kind }) {
+		if !slices.Contains(kinds, kind) { // a wrapped one would never apply
 			return fmt.Errorf("%w: Recovery has a policy for the error %q, which is no kind of disagreement: use the errors in the documentation of Recovery", ErrOption, kind)
 		}
 	}

@@ -76,7 +76,7 @@ func (o *Owner) share(c *kgo.Client, h kgo.Hook) kgo.Hook {
 			o.hooks = make(map[kgo.Hook]struct{})
 		}
 		o.hooks[h] = struct{}{}
-		s.first = acquire(c, h)
+		acquire(c, h)
 	}
 	if ofRecords(h) {
 		return sharedOfRecords{s}
@@ -93,10 +93,22 @@ var (
 type registration struct {
 	client *kgo.Client // the client for which OnNewClient was called
 	owners int
+	begin  sync.Once // calls OnNewClient
 }
 
-// acquire reports whether OnNewClient of the hook must be called for the client.
-func acquire(c *kgo.Client, h kgo.Hook) bool {
+// acquire calls OnNewClient of the hook for the client, or waits for the end of the call for another
+// client: the hook gets no other call before.
+func acquire(c *kgo.Client, h kgo.Hook) {
+	r := use(c, h)
+	r.begin.Do(func() {
+		if n, ok := h.(kgo.HookNewClient); ok {
+			n.OnNewClient(r.client)
+		}
+	})
+}
+
+// use adds an owner of the hook.
+func use(c *kgo.Client, h kgo.Hook) *registration {
 	mu.Lock()
 	defer mu.Unlock()
 	r, known := registered[h]
@@ -105,7 +117,7 @@ func acquire(c *kgo.Client, h kgo.Hook) bool {
 		registered[h] = r
 	}
 	r.owners++
-	return !known
+	return r
 }
 
 // release calls OnClientClosed. A hook without that method remains registered.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -84,6 +85,42 @@ func TestHookIsToldOfOneClient(t *testing.T) {
 		again.want(t)
 		owners[1].Close()
 		again.want(t, "closed")
+	}
+}
+
+// A slow hook is one that is still being told of its first client.
+type slow struct {
+	recorder
+	began, finish chan struct{}
+}
+
+func (s *slow) OnNewClient(*kgo.Client) {
+	close(s.began)
+	<-s.finish
+	s.note("new")
+}
+
+// A hook that is used before OnNewClient has returned may end the process, as kprom does.
+func TestOtherClientWaitsUntilTheHookIsToldOfTheFirst(t *testing.T) {
+	b := kafkatest.Start(t, kafkatest.Options{})
+	topic := b.CreateTopic(t, 1, nil)
+	h := &slow{began: make(chan struct{}), finish: make(chan struct{})}
+	owners := [2]kgohooks.Owner{}
+	var both sync.WaitGroup
+	for i := range owners {
+		both.Go(func() { produce(t, newClient(t, &owners[i], b, h), topic) })
+		if i == 0 {
+			<-h.began
+		}
+	}
+	time.Sleep(50 * time.Millisecond) // that nothing happens cannot be awaited
+	h.want(t)
+	close(h.finish)
+	both.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.calls) != 5 || h.calls[0] != "new" {
+		t.Errorf("the hook was called %q", h.calls)
 	}
 }
 

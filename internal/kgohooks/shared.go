@@ -8,15 +8,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A shared passes the calls of one client on to a hook that other clients have too. Owner.Close
-// calls OnClientClosed.
+// A shared passes the calls of one client on to a hook that other clients have too. The Owner calls
+// OnNewClient and OnClientClosed.
 type shared struct {
-	hook  kgo.Hook
-	first bool // OnNewClient is called for this client
+	hook kgo.Hook
 }
 
 var (
-	_ kgo.HookNewClient           = shared{}
 	_ kgo.HookBrokerConnect       = shared{}
 	_ kgo.HookBrokerDisconnect    = shared{}
 	_ kgo.HookBrokerWrite         = shared{}
@@ -28,13 +26,6 @@ var (
 	_ kgo.HookFetchBatchRead      = shared{}
 	_ kgo.HookPollStart           = shared{}
 )
-
-// OnNewClient implements [kgo.HookNewClient].
-func (s shared) OnNewClient(c *kgo.Client) {
-	if h, ok := s.hook.(kgo.HookNewClient); ok && s.first {
-		h.OnNewClient(c)
-	}
-}
 
 // OnBrokerConnect implements [kgo.HookBrokerConnect].
 func (s shared) OnBrokerConnect(meta kgo.BrokerMetadata, took time.Duration, conn net.Conn, err error) {
