@@ -117,7 +117,7 @@ func (r Recovery) check() error {
 	}
 	for kind := range r {
 		if !slices.Contains(kinds, kind) { // a wrapped one would never apply
-			return fmt.Errorf("%w: Recovery has a policy for the error %q, which is no kind of disagreement: use the errors in the documentation of Recovery", ErrOption, kind)
+			return fmt.Errorf("%w: Recovery has a policy for the error %q, which is no kind of disagreement: use the errors in the documentation of Recovery", ErrOption, fmt.Sprint(kind))
 		}
 	}
 	for _, d := range disagreements { // in this order
