@@ -184,11 +184,12 @@ func (l *ledger) claims(ctx context.Context, e *opened) error {
 
 // lookUp looks up some claims, in the order of their keys.
 func (l *ledger) lookUp(ctx context.Context, e *opened, numbers []uint64) error {
-	events := make([]engine.Event, len(numbers))
+	events := make([]*engine.Event, len(numbers))
 	for i, n := range numbers {
-		events[i], _ = l.log.Source.Event(n, make([]byte, 0, 40)) // the offset of its origin is the number
+		ev, _ := l.log.Source.Event(n, make([]byte, 0, 40)) // the offset of its origin is the number
+		events[i] = &ev
 	}
-	slices.SortFunc(events, func(a, b engine.Event) int {
+	slices.SortFunc(events, func(a, b *engine.Event) int {
 		if c := a.Time.Compare(b.Time); c != 0 && a.Time.Sub(b.Time).Abs() > time.Hour {
 			return c // another week
 		}
