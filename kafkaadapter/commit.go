@@ -209,9 +209,9 @@ func (c *committer) commitAsMember(ctx context.Context, k commits) (errs map[*pa
 		return nil
 	}
 	c.shared.brokers.client.CommitOffsetsSync(kgo.PreCommitFnContext(ctx, identify), offsets,
-		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, failed error) {
+		func(_ *kgo.Client, req *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, failed error) {
 			if err = failed; failed == nil {
-				errs = commitErrors(resp, parts)
+				errs = commitErrors(req, resp, parts)
 			}
 		})
 	if err != nil {
@@ -222,12 +222,32 @@ func (c *committer) commitAsMember(ctx context.Context, k commits) (errs map[*pa
 	return errs, nil
 }
 
-func commitErrors(resp *kmsg.OffsetCommitResponse, parts map[topicPartition]*partition) map[*partition]error {
+// errNotAnswered is the error of a partition that the answer to a commit leaves out.
+var errNotAnswered = errors.New("the broker's answer to the commit leaves the partition out")
+
+// commitErrors returns the errors of partitions. From version 10 on, an answer has the id of a topic in
+// place of its name; the client adds the name unless the group has changed since the request.
+func commitErrors(req *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, parts map[topicPartition]*partition) map[*partition]error {
+	names := make(map[[16]byte]string, len(req.Topics))
+	for i := range req.Topics {
+		names[req.Topics[i].TopicID] = req.Topics[i].Topic
+	}
 	errs := make(map[*partition]error)
+	for _, p := range parts {
+		errs[p] = errNotAnswered
+	}
 	for i := range resp.Topics {
+		topic := resp.Topics[i].Topic
+		if topic == "" {
+			topic = names[resp.Topics[i].TopicID]
+		}
 		for _, rp := range resp.Topics[i].Partitions {
-			if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
-				errs[parts[topicPartition{resp.Topics[i].Topic, rp.Partition}]] = err
+			p := parts[topicPartition{topic, rp.Partition}]
+			if p == nil {
+				continue // those that it belongs to are not answered
+			}
+			if errs[p] = kerr.ErrorForCode(rp.ErrorCode); errs[p] == nil {
+				delete(errs, p)
 			}
 		}
 	}

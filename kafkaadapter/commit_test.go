@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 )
 
@@ -188,5 +189,37 @@ func TestPartitionThatIsRevokedBeforeTheLastCommitIsLeftOut(t *testing.T) {
 	m.stop(t)
 	if at, _ := r.commitOf(t, 0); at != 0 {
 		t.Errorf("Kafka's commit is %d, want 0", at)
+	}
+}
+
+// The client leaves the names out of an answer that it gets after the group has changed.
+func TestErrorsOfACommitAreThoseOfItsPartitions(t *testing.T) {
+	parts := make(map[topicPartition]*partition)
+	req, resp := kmsg.NewPtrOffsetCommitRequest(), kmsg.NewPtrOffsetCommitResponse()
+	for i, topic := range []string{"a", "b"} {
+		id := [16]byte{byte(i + 1)}
+		asked, answered := kmsg.NewOffsetCommitRequestTopic(), kmsg.NewOffsetCommitResponseTopic()
+		asked.Topic, asked.TopicID, answered.TopicID = topic, id, id
+		for n := range int32(3) {
+			parts[topicPartition{topic, n}] = &partition{pos: engine.OffsetKey{Topic: topic, Partition: n}}
+			rp := kmsg.NewOffsetCommitResponseTopicPartition()
+			if rp.Partition = n; n == 1 {
+				rp.ErrorCode = kerr.IllegalGeneration.Code
+			}
+			if topic == "a" || n < 2 { // one is left out
+				answered.Partitions = append(answered.Partitions, rp)
+			}
+		}
+		req.Topics, resp.Topics = append(req.Topics, asked), append(resp.Topics, answered)
+	}
+	errs := commitErrors(req, resp, parts)
+	want := map[topicPartition]error{{"a", 1}: kerr.IllegalGeneration, {"b", 1}: kerr.IllegalGeneration, {"b", 2}: errNotAnswered}
+	for tp, p := range parts {
+		if !errors.Is(errs[p], want[tp]) {
+			t.Errorf("%s: %v, want %v", tp, errs[p], want[tp])
+		}
+	}
+	if len(errs) != len(want) {
+		t.Errorf("%d partitions have errors: %v", len(errs), errs)
 	}
 }

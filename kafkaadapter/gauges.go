@@ -15,7 +15,7 @@ type gauges struct {
 	parts                                                        *assignments
 	readiness                                                    func() error
 	lag, stableLag, holdAge, batchAge, isPaused, isStopped, away *prometheus.Desc
-	connection, ready                                            *prometheus.Desc
+	connection, ready, buffered                                  *prometheus.Desc
 }
 
 func newGauges(s *shared, parts *assignments, readiness func() error, labels prometheus.Labels) *gauges {
@@ -32,6 +32,7 @@ func newGauges(s *shared, parts *assignments, readiness func() error, labels pro
 		desc("unprotected", "1 while the store is unavailable and records are handled without claims, 0 otherwise."),
 		desc("connection", "1 for the present state of the connection to Kafka, 0 for the other states.", "state"),
 		desc("ready", "1 while Ready returns nil, 0 otherwise."),
+		desc("buffered_bytes", "Memory of the fetched records that are not handled, at most about Batching.MaxBufferedBytes."),
 	}
 }
 
@@ -46,6 +47,7 @@ func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
 	ch <- g.away
 	ch <- g.connection
 	ch <- g.ready
+	ch <- g.buffered
 }
 
 // Collect is part of prometheus.Collector.
@@ -59,6 +61,7 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	}
 	is(g.away, g.shared.isAway())
 	is(g.ready, g.readiness() == nil)
+	ch <- prometheus.MustNewConstMetric(g.buffered, prometheus.GaugeValue, float64(g.shared.memory.Held()))
 	state, _ := g.shared.reach.State(time.Now())
 	for _, s := range reach.States {
 		is(g.connection, s == state, s.String())

@@ -153,3 +153,48 @@ func TestPartitionsThatAreNotReadLeaveRoom(t *testing.T) {
 		})
 	}
 }
+
+func TestRevokedPartitionsGiveTheirMemoryBack(t *testing.T) {
+	const partitions = 8
+	r := newRig(t, partitions)
+	r.fill(t, 200, 28<<10, kgo.NoCompression())
+	small := func(o *Options) { o.Batching.MaxBufferedBytes = 16 << 20 }
+	m := r.start(t, r.work(2, nil), small)
+	if err := m.Pause(r.topic); err != nil {
+		t.Fatal(err)
+	}
+	kafkatest.Until(t, "full queues", func() bool { return m.queued() > partitions*100<<10 })
+	other := r.start(t, r.work(2, nil), small)
+	kafkatest.Until(t, "a rebalance", func() bool {
+		return len(m.parts.all()) == partitions/2 && len(other.parts.all()) == partitions/2
+	})
+	kafkatest.Until(t, "the memory of the revoked partitions", func() bool { return m.shared.memory.Held() == m.queued() })
+	other.stop(t)
+	m.stop(t)
+	if held := m.shared.memory.Held(); held != 0 {
+		t.Errorf("%d bytes are held after the end of Run", held)
+	}
+}
+
+// Handlers of all partitions but one fail for a while, and their records fill the memory.
+func TestStoppedPartitionsLeaveRoomWhileOthersAreHeldBack(t *testing.T) {
+	const partitions, n = 120, 56
+	r := newRig(t, partitions)
+	fail := func(_ context.Context, _ *engine.Tx, rec *Record) error {
+		if rec.Partition > 0 {
+			return Transient(errHandler)
+		}
+		return nil
+	}
+	r.fill(t, n, 28<<10, kgo.NoCompression())
+	m := r.start(t, r.work(2, fail), func(o *Options) {
+		o.Batching.MaxBufferedBytes, o.Timeouts.Backoff, o.Hooks.OnStop = 1<<20, Backoff{2 * time.Second, 2 * time.Second}, nil
+	})
+	r.untilStored(t, 0, n)
+	kafkatest.Until(t, "stops", func() bool { return len(m.Stopped()) == partitions-1 })
+	for i := range 6 {
+		r.send(t, 0, numbered(fmt.Sprint("more", i, "-"), 20)...)
+		r.untilStored(t, 0, n+20*int64(i+1))
+	}
+	m.stop(t)
+}

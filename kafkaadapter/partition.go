@@ -148,6 +148,7 @@ func (p *partition) cut(waited time.Duration) {
 		b, rest = p.backlog.cut()
 	}
 	p.cancel(ErrFenced)
+	p.queue.Drop()
 	if inOrder {
 		args := []any{"waited", waited, "hint", "handlers have to end, or to watch their context, within the timeout"}
 		if offset := p.handlers.running.Load(); offset >= 0 {

@@ -25,6 +25,7 @@ var transitions = [ended]struct {
 // live runs the states of the assignment in its goroutine.
 func (w *worker) live() {
 	defer close(w.partition.done)
+	defer releaseQueue(w.partition)
 	defer alive.Delete(w.partition.fence.token)
 	returned := false
 	defer func() {

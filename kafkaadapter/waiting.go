@@ -25,6 +25,7 @@ func (c *shared) wakeLoop(ctx context.Context, parts *assignments) {
 // waitStopped waits for the next try.
 func (r *partitionState) waitStopped() state {
 	if r.retry == ended {
+		closeQueue(r.partition)
 		select {
 		case <-r.partition.ending.Done():
 			return ended
@@ -32,14 +33,24 @@ func (r *partitionState) waitStopped() state {
 			return lookingUp
 		}
 	}
-	gone := makeRoom(r, r.retryIn)
-	switch {
-	case !r.partition.wait(r.retryIn):
-		return ended
-	case gone:
-		return lookingUp
+	return waitMakingRoom(r, r.retryIn, r.retry)
+}
+
+// waitMakingRoom pauses, and returns the next state: if the fetched records were dropped meanwhile, they
+// are looked up again.
+func waitMakingRoom(r *partitionState, d time.Duration, next state) state {
+	for {
+		if makeRoom(r, d) {
+			next = lookingUp
+		}
+		step := min(d, longWait)
+		if !r.partition.wait(step) {
+			return ended
+		}
+		if d -= step; d <= 0 {
+			return next
+		}
 	}
-	return r.retry
 }
 
 // waitPaused waits until the application resumes the partition. A stop has ended before that: the
@@ -71,11 +82,26 @@ func makeRoom(r *partitionState, wait time.Duration) (gone bool) {
 	if _, held := r.partition.queue.Size(); held == 0 || wait < longWait || r.large != nil || !r.partition.c.memory.IsFull() {
 		return false
 	}
-	r.partition.all.pause(r.partition)
-	r.partition.queue.Close()
+	closeQueue(r.partition)
 	clear(r.buf[:cap(r.buf)])
 	r.taken, r.cause = nil, nil
 	r.lookout.recycleAll()
 	r.partition.handlers.hands.end()
 	return true
+}
+
+// closeQueue drops the fetched records that were not taken. The client fetches no others until the
+// partition was looked up again.
+func closeQueue(p *partition) {
+	p.all.pause(p)
+	p.queue.Close()
+}
+
+// releaseQueue gives the memory of fetched records back when the partition's goroutine ends.
+func releaseQueue(p *partition) {
+	if p.isEnding() {
+		p.queue.Close()
+		return
+	}
+	closeQueue(p) // it remains assigned, for example because it was fenced
 }

@@ -64,14 +64,7 @@ func (w *worker) rest(d time.Duration) state {
 	if err := w.partition.fence.unmark(w.partition.ctx); err != nil {
 		return w.state.failed(err)
 	}
-	gone := makeRoom(w.state, d)
-	switch {
-	case !w.partition.wait(d):
-		return ended
-	case gone:
-		return lookingUp
-	}
-	return running
+	return waitMakingRoom(w.state, d, running)
 }
 
 // take waits for records.

@@ -19,10 +19,9 @@ type Flow struct {
 	// Brokers is the number of brokers that are fetched from at a time.
 	Brokers int
 
-	memory  *Memory
-	most    Plan
-	fetch   func(Plan)
-	holding bool // no partition is fetched, because the memory is full
+	memory *Memory
+	most   Plan
+	fetch  func(Plan)
 }
 
 // NewFlow returns a flow that plans fetches within a limit. fetch tells the client the plan.
@@ -59,34 +58,35 @@ func (f *Flow) Wait(ctx context.Context, queues func() []*Queue, urgent func() b
 				q.owner.Pause(q.pause)
 			}
 		}
-		if hurry && !full || f.holding && late {
+		if hurry && !full || f.memory.closed.Load() && late {
 			break
 		}
-		if f.holding {
+		if f.memory.closed.Load() {
 			time.Sleep(9 * time.Millisecond)
 		}
 		time.Sleep(time.Millisecond)
 	}
-	return f.holding
+	return f.memory.closed.Load()
 }
 
 // isFull reports whether the memory is full, so that the client must not be polled: it would fetch
 // the next records. If that lasts, all partitions are held back, and the client may be polled for all
 // else.
 func (f *Flow) isFull(all []*Queue, late bool) bool {
+	closed := f.memory.closed.Load()
 	switch {
-	case f.holding && f.memory.hasRoom():
+	case closed && f.memory.hasRoom():
 		for _, q := range all {
 			q.owner.Resume(q.letGo)
 		}
-		f.holding = false
-	case f.holding, f.memory.IsFull() && late:
+		f.memory.closed.Store(false)
+	case closed, f.memory.IsFull() && late:
 		for _, q := range all { // also those that were assigned since
 			q.owner.Pause(q.holdBack)
 		}
-		f.holding = true
+		f.memory.closed.Store(true)
 	}
-	return f.holding || f.memory.IsFull()
+	return f.memory.closed.Load() || f.memory.IsFull()
 }
 
 // A crowd is the state of the queues that a flow needs.

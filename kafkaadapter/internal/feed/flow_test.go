@@ -147,3 +147,80 @@ func TestQueueGivesBackWhatItHolds(t *testing.T) {
 		t.Error("a closed queue takes records")
 	}
 }
+
+// Partitions that are not read drop their records while the memory IsFull. So that they do, it is
+// full for as long as the flow holds the others back.
+func TestMemoryIsFullWhileAFlowHoldsPartitionsBack(t *testing.T) {
+	m := NewMemory(1<<20, 1000)
+	flow := NewFlow(m, Plan{1 << 20, 1 << 20}, func(Plan) {})
+	var all []*Queue
+	for range 32 {
+		q, _ := opened(m, 1000)
+		q.Push(records(1, 1<<15))
+		all = append(all, q)
+	}
+	wait := func() bool {
+		return flow.Wait(t.Context(), func() []*Queue { return all }, func() bool { return true })
+	}
+	if !m.IsFull() || !wait() {
+		t.Fatal("the memory is not full")
+	}
+	for i, q := range all {
+		if !m.IsFull() {
+			break
+		}
+		if q.Close(); i == 0 && (!m.IsFull() || m.held.Load() >= m.most) {
+			t.Errorf("%d of %d bytes are held, and full is %v", m.held.Load(), m.most, m.IsFull())
+		}
+	}
+	if m.IsFull() || !m.hasRoom() || wait() {
+		t.Errorf("%d of %d bytes are held, and all partitions are held back", m.held.Load(), m.most)
+	}
+}
+
+// A meddler is a partition to which something happens right before its client is told to fetch it.
+type meddler struct {
+	fake
+	before func(*meddler)
+}
+
+func (m *meddler) Resume(change func() bool) {
+	if m.before != nil {
+		m.before(m)
+	}
+	m.fake.Resume(change)
+}
+
+func TestEndOfAPauseDoesNotUndoWhatHappensMeanwhile(t *testing.T) {
+	var q *Queue
+	for name, before := range map[string]func(*meddler){
+		"held back":   func(f *meddler) { f.fetched = !q.holdBack() && f.fetched },
+		"interrupted": func(f *meddler) { f.fetched = false; q.Interrupt(errors.New("broken")) },
+		"closed":      func(f *meddler) { f.fetched = false; q.Close() },
+	} {
+		m := NewMemory(1<<30, 8)
+		f := &meddler{fake: fake{stable: 1000, fetched: true}}
+		q = NewQueue(m, f)
+		q.Start(0)
+		q.Push(records(8, 0))
+		q.owner.Pause(q.pause)
+		f.before = before
+		if q.Pop(nil, 8); f.fetched {
+			t.Errorf("%s: the client fetches the partition", name)
+		}
+	}
+}
+
+func TestDroppedQueueCountsWhatWasPopped(t *testing.T) {
+	m := NewMemory(1<<20, 1000)
+	q, _ := opened(m, 1000)
+	q.Push(records(4, 1000))
+	q.Pop(nil, 1)
+	q.Drop()
+	if _, bytes := q.Size(); bytes != 2*q.PoppedBytes() || m.held.Load() != bytes || bytes == 0 {
+		t.Errorf("%d bytes are counted, %d held", bytes, m.held.Load())
+	}
+	if q.Close(); m.held.Load() != 0 {
+		t.Errorf("%d bytes are held", m.held.Load())
+	}
+}

@@ -22,6 +22,7 @@ type Memory struct {
 	records int // in a queue before its partition is paused
 
 	held    atomic.Int64 // by queues
+	closed  atomic.Bool  // a Flow holds all partitions back until there is room
 	fetched atomic.Int64 // by the client, since the last poll
 	share   atomic.Int64 // of each queue, before its partition is paused; see divide
 	batch   atomic.Int64 // of records that are popped at once, twice with their copies
@@ -51,8 +52,11 @@ func NewMemory(most int64, records int) *Memory {
 // hold adds to what queues hold; bytes is negative for records that are done.
 func (m *Memory) hold(bytes int64) { m.held.Add(bytes) }
 
-// IsFull reports whether queues hold all of the memory.
-func (m *Memory) IsFull() bool { return m.held.Load() >= m.most }
+// Held returns how much queues hold.
+func (m *Memory) Held() int64 { return m.held.Load() }
+
+// IsFull reports whether queues hold all of the memory, or a Flow waits for room in it.
+func (m *Memory) IsFull() bool { return m.held.Load() >= m.most || m.closed.Load() && !m.hasRoom() }
 
 // hasRoom reports whether a memory that was full can be fetched into again.
 func (m *Memory) hasRoom() bool { return m.held.Load() < m.most-m.most/16 }

@@ -107,6 +107,15 @@ func (q *Queue) Close() {
 	q.open, q.recs, q.n, q.bytes, q.popped, q.fault, q.paused, q.held = false, nil, 0, 0, 0, nil, false, false
 }
 
+// Drop is Close for a queue whose goroutine may still use the records that were popped last: the memory
+// counts these until Close.
+func (q *Queue) Drop() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	defer q.book()
+	q.open, q.recs, q.n, q.bytes, q.fault, q.paused, q.held = false, nil, 0, q.popped, nil, false, false
+}
+
 // Push adds records. A closed queue drops them.
 func (q *Queue) Push(recs []*kgo.Record) {
 	q.mu.Lock()
@@ -153,9 +162,17 @@ func (q *Queue) Abort(err error) {
 func (q *Queue) Pop(dst []*kgo.Record, n int) (recs []*kgo.Record, fault error) {
 	recs, resume, fault := q.pop(dst, n)
 	if resume {
-		q.owner.Resume(func() bool { return true })
+		q.owner.Resume(q.mayBeFetched)
 	}
 	return recs, fault
+}
+
+// mayBeFetched reports whether nothing has happened since the end of a pause that pauses the partition
+// again.
+func (q *Queue) mayBeFetched() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.open && !q.paused && !q.held && q.fault == nil
 }
 
 // pop reports in addition whether the client may fetch the partition again.
