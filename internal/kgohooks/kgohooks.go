@@ -19,6 +19,7 @@ import (
 type Owner struct {
 	mu    sync.Mutex
 	hooks map[kgo.Hook]struct{}
+	gate  *gate // of the hooks
 }
 
 // NewClient is kgo.NewClient.
@@ -30,10 +31,13 @@ func (o *Owner) NewClient(opts ...kgo.Opt) (*kgo.Client, error) {
 func (o *Owner) Close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.gate != nil {
+		o.gate.close()
+	}
 	for h := range o.hooks {
 		release(h)
 	}
-	o.hooks = nil
+	o.hooks, o.gate = nil, nil
 }
 
 // Probe makes a client whose options can be read. Its hooks are not called.
@@ -70,7 +74,10 @@ func (o *Owner) share(c *kgo.Client, h kgo.Hook) kgo.Hook {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s := shared{hook: h}
+	if o.gate == nil {
+		o.gate = new(gate)
+	}
+	s := shared{h, o.gate}
 	if _, known := o.hooks[h]; !known {
 		if o.hooks == nil {
 			o.hooks = make(map[kgo.Hook]struct{})
