@@ -131,9 +131,14 @@ func (a *assigner) newWorker(tp topicPartition, committed *brokers.Commit, at in
 }
 
 // begin starts the goroutine of an assignment. An earlier assignment of the same partition that was
-// not revoked is fenced: the session ended before a revocation.
+// not revoked is fenced: the session ended before a revocation. When Run has ended all assignments, no
+// other begins.
 func (a *assigner) begin(p *worker) {
-	if before := a.parts.put(p.state.partition); before != nil {
+	before, ok := a.parts.put(p.state.partition)
+	if !ok {
+		return
+	}
+	if before != nil {
 		before.cancel(ErrFenced)
 	}
 	go p.live()

@@ -10,8 +10,9 @@ import (
 type assignments struct {
 	memory *feed.Memory // of all queues together
 
-	mu    sync.Mutex // guards parts; not held during I/O
-	parts map[topicPartition]*partition
+	mu     sync.Mutex // guards the rest; not held during I/O
+	parts  map[topicPartition]*partition
+	closed bool // Run ends: there are no others
 }
 
 func newAssignments(memory *feed.Memory) *assignments {
@@ -35,14 +36,18 @@ func (a *assignments) all() []*partition {
 	return all
 }
 
-// put adds an assignment, and returns the one of the same partition that it replaces, if any.
-func (a *assignments) put(p *partition) (before *partition) {
+// put adds an assignment, and returns the one of the same partition that it replaces, if any. After
+// close it adds none and returns false.
+func (a *assignments) put(p *partition) (before *partition, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.closed {
+		return nil, false
+	}
 	before = a.parts[p.tp()]
 	p.before.Store(before)
 	a.parts[p.tp()] = p
-	return before
+	return before, true
 }
 
 // take removes partitions, and returns those that were assigned.
@@ -72,9 +77,11 @@ func (a *assignments) remove(all []*partition) {
 	}
 }
 
-func (a *assignments) takeAll() (taken []*partition) {
+// close removes all assignments and returns them. None is added after that.
+func (a *assignments) close() (taken []*partition) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.closed = true
 	for tp, p := range a.parts {
 		taken = append(taken, p)
 		delete(a.parts, tp)

@@ -39,6 +39,7 @@ var owned = []struct {
 	{"ProducerLinger", "a partition waits until its dead letters are sent; remove it"},
 	{"MaxBufferedBytes", "the client would reject larger dead letters; the memory of fetched records is bounded by Options.Batching.MaxBufferedBytes"},
 	{"MaxDecompressBatchBytes", "set Options.Batching.MaxBufferedBytes"},
+	{"WithPools", "handlers get copies of the fetched records, and Recycle of a copy panics; remove it"},
 	{"DefaultProduceTopicAlways", "dead letters would be sent to that topic; remove it"},
 }
 

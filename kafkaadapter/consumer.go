@@ -182,8 +182,13 @@ func (c *Consumer) shutdown(endClient func()) error {
 	// Close leaves again in the background and polls fetched records. Without this, leaving would
 	// wait forever.
 	c.shared.brokers.client.AllowRebalance()
-	all = c.parts.takeAll() // assigned meanwhile: nothing of them was read
-	cut += c.assign.drain(all, 0)
+	late := c.parts.close() // assigned meanwhile: nothing of them was read
+	cut += c.assign.drain(late, 0)
+	ctx, cancel := context.WithDeadline(context.Background(), began.Add(c.shared.opt.Timeouts.Shutdown))
+	defer cancel()
+	for _, p := range append(all, late...) {
+		p.onStop.wait(ctx)
+	}
 	if cut > 0 {
 		return fmt.Errorf("hapax: %d partitions were cut off while their handlers ran; let handlers watch their context, or raise Options.Timeouts.Shutdown: %w", cut, context.DeadlineExceeded)
 	}

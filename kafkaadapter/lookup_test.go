@@ -137,7 +137,7 @@ func TestAssignmentDoesNotWaitForTheBrokers(t *testing.T) {
 			t.Errorf("%v is %+v", p.tp(), s)
 		}
 	}
-	if n := c.assign.drain(c.parts.takeAll(), time.Minute); n > 0 {
+	if n := c.assign.drain(c.parts.close(), time.Minute); n > 0 {
 		t.Errorf("%d look-ups continue after their assignment", n)
 	}
 }

@@ -137,8 +137,9 @@ type Timeouts struct {
 	Drain time.Duration
 	// Shutdown is the same for the end of Run. 0 = DefaultShutdownTimeout.
 	Shutdown time.Duration
-	// Silence is how long a partition may get no answer from the broker before it is reported as
-	// silent. 0 = DefaultSilenceTimeout.
+	// Silence is how long a partition that has something to do may stay at its offset before it is
+	// reported with what it waits for (ErrNoProgress): the broker, a handler, or the store. A reason
+	// for which the consumer is not ready is logged after half of it. 0 = DefaultSilenceTimeout.
 	Silence time.Duration
 	// Backoff bounds the pauses before a record or a stopped partition is retried.
 	Backoff Backoff
@@ -175,7 +176,11 @@ type Hooks struct {
 	OnRevoked func(partitions map[string][]int32)
 	// OnLost is OnRevoked for partitions that already belong to another member.
 	OnLost func(partitions map[string][]int32)
-	// OnStop is called when a partition stops, from the goroutine that stops it.
+	// OnStop is called when a partition stops, from the partition's goroutine, which waits for it, and
+	// when a partition makes no progress (Timeouts.Silence), from a goroutine of its own. Calls for
+	// one assignment of a partition come one at a time. While one has not returned, the partition's next
+	// lack of progress waits for it, and only the last is told. A call that does not return delays neither
+	// other partitions nor Run, after Timeouts.Shutdown.
 	OnStop func(*StopError)
 }
 

@@ -86,6 +86,12 @@ func TestModesThatCouldStopForeverAreRejected(t *testing.T) {
 	}
 }
 
+// A somePool is a pool of records.
+type somePool struct{}
+
+func (somePool) GetRecords(n int) []kgo.Record { return make([]kgo.Record, n) }
+func (somePool) PutRecords([]kgo.Record)       {}
+
 func TestOptionsThatCannotWorkAreRejected(t *testing.T) {
 	eng := memEngine(t)
 	client := func(opts ...kgo.Opt) func(*Options) {
@@ -132,6 +138,7 @@ func TestOptionsThatCannotWorkAreRejected(t *testing.T) {
 		"kgo.FetchIsolationLevel: the":      client(kgo.FetchIsolationLevel(kgo.ReadCommitted())),
 		"kgo.ProducerLinger: a partition":   client(kgo.ProducerLinger(0)),
 		"kgo.MaxBufferedBytes: the client":  client(kgo.MaxBufferedBytes(100)),
+		"kgo.WithPools: handlers get":       client(kgo.WithPools(somePool{})),
 		"kgo.RequiredAcks":                  client(kgo.RequiredAcks(kgo.LeaderAck()), kgo.DisableIdempotentWrite()),
 		"kgo.ConsumerGroup: set Options.G":  client(kgo.ConsumerGroup("x"), kgo.OnPartitionsRevoked(func(context.Context, *kgo.Client, map[string][]int32) {})),
 	} {

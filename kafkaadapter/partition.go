@@ -49,6 +49,7 @@ type partition struct {
 	before    atomic.Pointer[partition]
 	adoptions chan *adoption // to the stopped goroutine
 
+	onStop   stopHook
 	progress progress                  // used only by watchLoop
 	standing atomic.Pointer[StopError] // of watchLoop: it does not move; usually nil
 	hindered atomic.Pointer[hindrance] // why the record at its offset has not committed; nil if it was not tried
@@ -76,6 +77,7 @@ func newPartition(c *shared, all *assignments, tp topicPartition, committed *bro
 		done:      make(chan struct{}),
 		released:  make(chan struct{}),
 		adoptions: make(chan *adoption, 1),
+		onStop:    newStopHook(c.opt.Hooks.OnStop),
 		fetchAt:   at,
 	}
 	p.queue = feed.NewQueue(all.memory, p)

@@ -79,6 +79,9 @@ func (n *pinner) pin(ctx context.Context) error {
 		return err
 	}
 	stored := n.assigner.stored(ctx, added)
+	if n.assigner.closing.Load() {
+		return context.Canceled // of pinLoop: Run ends
+	}
 	n.assigner.assigned(hook)
 	for _, tp := range added {
 		n.assigner.begin(n.assigner.newWorker(tp, commits[tp.asked()], stored[tp]))

@@ -279,3 +279,25 @@ func TestPinnedTopicsThatAreCreatedAgainAtTheSameTime(t *testing.T) {
 	}
 	m.stop(t)
 }
+
+// OnAssigned hangs until Run has ended all assignments: those of pinLoop do not begin.
+func TestNoPinnedPartitionBeginsAfterTheEndOfAll(t *testing.T) {
+	kafkatest.NoGoroutines(t, "hapax/kafkaadapter.(*")
+	r := newRig(t, 1)
+	told, end := make(chan struct{}, 1), make(chan struct{})
+	m := r.start(t, r.work(1, nil), pinned(0, 1), func(o *Options) {
+		o.Hooks.OnAssigned = func(map[string][]int32) { told <- struct{}{}; <-end }
+	})
+	kafkatest.Receive(t, told)
+	m.cancel()
+	kafkatest.Until(t, "the end of all assignments", func() bool {
+		m.parts.mu.Lock()
+		defer m.parts.mu.Unlock()
+		return m.parts.closed
+	})
+	close(end)
+	kafkatest.Receive(t, m.done)
+	if all := m.parts.all(); len(all) != 0 || m.err != nil {
+		t.Errorf("Run: %v; assigned afterwards: %d", m.err, len(all))
+	}
+}

@@ -38,9 +38,7 @@ func (r *partitionState) report(reason string, err error, nextTry time.Time) {
 	}
 	r.partition.c.m.stops.WithLabelValues(r.partition.pos.Topic, reason).Inc()
 	r.partition.log.Error("partition stopped", "reason", reason, "error", err)
-	if r.partition.c.opt.Hooks.OnStop != nil {
-		r.partition.c.opt.Hooks.OnStop(e.copy())
-	}
+	r.partition.onStop.call(func() *StopError { return e })
 }
 
 // stop stops the partition for a reason that lasts for the assignment, unless AdoptOffset ends it.

@@ -106,9 +106,7 @@ func reportStanding(p *partition, reason string, err error) {
 	}
 	p.c.m.stops.WithLabelValues(p.pos.Topic, reason).Inc()
 	p.log.Error("partition makes no progress", "reason", reason, "error", err)
-	if p.c.opt.Hooks.OnStop != nil {
-		p.c.opt.Hooks.OnStop(e.copy())
-	}
+	p.onStop.begin(e, p.isEnding) // the other partitions do not wait for the hook
 }
 
 // reportProgress ends the report of reportStanding.
