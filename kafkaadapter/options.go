@@ -44,10 +44,10 @@ type Options struct {
 	// Client configures the Kafka client: seed brokers, TLS, SASL, timeouts, hooks (kprom, kotel),
 	// a logger (kslog). New returns an error for options that the adapter sets itself (group,
 	// topics, offsets, balancers, isolation, callbacks, linger and buffer of the producer) if they
-	// differ from kgo's defaults, and for kgo.Rack: fetching from followers is not supported. The
-	// adapter replaces kgo.ProducerBatchMaxBytes, because only the brokers limit the size of dead
-	// letters. Several consumers and relays may have the same hooks: OnNewClient is called for one
-	// client at a time.
+	// differ from kgo's defaults, for kgo.Rack, because fetching from followers is not supported, and
+	// for kgo.WithPools, because handlers get copies of records. The adapter replaces
+	// kgo.ProducerBatchMaxBytes, because only the brokers limit the size of dead letters. Several
+	// consumers and relays may have the same hooks: OnNewClient is called for one client at a time.
 	Client []kgo.Opt
 
 	// Membership is the consumer's part in the group.
@@ -178,9 +178,9 @@ type Hooks struct {
 	OnLost func(partitions map[string][]int32)
 	// OnStop is called when a partition stops, from the partition's goroutine, which waits for it, and
 	// when a partition makes no progress (Timeouts.Silence), from a goroutine of its own. Calls for
-	// one assignment of a partition come one at a time. While one has not returned, the partition's next
-	// lack of progress waits for it, and only the last is told. A call that does not return delays neither
-	// other partitions nor Run, after Timeouts.Shutdown.
+	// an assignment come one at a time: of the reports of no progress that come during a call, the
+	// last is made after it. A call that does not return stops at most its own partition, and Run
+	// does not wait for it longer than Timeouts.Shutdown.
 	OnStop func(*StopError)
 }
 
