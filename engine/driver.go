@@ -10,15 +10,21 @@ import (
 )
 
 // Driver is for package engine/driver, which has what only the packages of this module need.
-// Applications cannot call it.
+// It panics for applications, which cannot make a Key.
 //
 //nolint:revive // only driver calls it, and needs no name of the type
-func (e *Engine) Driver(bridge.Key) driverEngine { return driverEngine{e} }
+func (e *Engine) Driver(key bridge.Key) driverEngine {
+	key.Check()
+	return driverEngine{e}
+}
 
-// Driver is for package engine/driver. Applications cannot call it.
+// Driver is for package engine/driver, like Engine.Driver.
 //
 //nolint:revive // only driver calls it, and needs no name of the type
-func (tx *Tx) Driver(bridge.Key) driverTx { return driverTx{tx} }
+func (tx *Tx) Driver(key bridge.Key) driverTx {
+	key.Check()
+	return driverTx{tx}
+}
 
 // The methods of driverEngine and driverTx are the functions of driver with the same names.
 type driverEngine struct{ e *Engine }

@@ -160,13 +160,11 @@ func (e *Engine) ReleaseHold(ctx context.Context, name string) error {
 	return e.Update(ctx, func(tx *Tx) error { return tx.ReleaseHold(name) })
 }
 
-// Holds returns the holds with the given names, or all in the order of their names.
-func (e *Engine) Holds(names ...string) []Hold {
-	if len(names) > 0 {
-		return e.holds.among(names)
-	}
-	return e.holds.list()
-}
+// Holds returns all holds in the order of their names.
+func (e *Engine) Holds() []Hold { return e.holds.list() }
+
+// HoldsOf returns the holds with the given names, without those that do not exist.
+func (e *Engine) HoldsOf(names ...string) []Hold { return e.holds.among(names) }
 
 // prepare does the part of a transaction that needs no turn.
 func (tx *Tx) prepare(before *beforeTurn) error {

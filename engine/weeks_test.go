@@ -435,7 +435,10 @@ func TestHoldsKeepTheirWeekAndAllLaterOnes(t *testing.T) {
 	if got := e.Holds(); !slices.EqualFunc(got, want, func(a, b engine.Hold) bool { return a.Name == b.Name && a.At.Equal(b.At) }) {
 		t.Fatalf("holds after a crash: %v", got)
 	}
-	if got := e.Holds("slow", "nobody"); len(got) != 1 || got[0].Name != "slow" || !got[0].At.Equal(weeksLater(-1)) {
+	if got := e.HoldsOf(); len(got) != 0 {
+		t.Errorf("the holds of no names: %v", got)
+	}
+	if got := e.HoldsOf("slow", "nobody"); len(got) != 1 || got[0].Name != "slow" || !got[0].At.Equal(weeksLater(-1)) {
 		t.Errorf("one hold: %v", got)
 	}
 	r, err = e.Retention().DropAllExpired(ctx)

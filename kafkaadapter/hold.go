@@ -59,7 +59,7 @@ func holdName(pos engine.OffsetKey) string {
 // begin holds every week until the first batch has shown how late the partition's events are,
 // unless this assignment continues with the hold of an earlier one.
 func (h *hold) begin(tx *engine.Tx, eng *engine.Engine, goesOn bool) error {
-	if held := eng.Holds(h.name); goesOn && len(held) == 1 {
+	if held := eng.HoldsOf(h.name); goesOn && len(held) == 1 {
 		h.set(held[0].At)
 		return nil
 	}

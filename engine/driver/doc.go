@@ -9,4 +9,4 @@ package driver
 
 import "github.com/hapax-dev/hapax/engine/internal/bridge"
 
-var key bridge.Key
+var key = bridge.NewKey()

@@ -48,14 +48,14 @@ var (
 
 // A Watch is a hook of clients. Its methods are safe for concurrent use.
 type Watch struct {
-	// Grace is how long connections may fail, after the last answer, before they count as lost.
+	// Grace is how long connections may fail without an answer before they count as lost.
 	Grace time.Duration
 	// Quiet is how long no broker may answer. 0: any time, because the client may have nothing to ask.
 	Quiet time.Duration
 
 	mu       sync.Mutex // guards the rest
 	answered time.Time  // the last answer of a broker
-	failed   time.Time  // the last failure
+	failing  time.Time  // the first failure after it
 	err      error      // the last failure
 	asked    map[int32]bool
 }
@@ -76,7 +76,7 @@ func (w *Watch) State(now time.Time) (State, error) {
 		return Never, ErrNothing
 	case w.answered.IsZero():
 		state = Never
-	case w.failed.After(w.answered) && now.Sub(w.answered) > w.Grace:
+	case w.failing.After(w.answered) && now.Sub(w.failing) > w.Grace:
 	case w.Quiet > 0 && now.Sub(w.answered) > w.Quiet:
 		err = fmt.Errorf("%w for %v", errQuiet, now.Sub(w.answered).Round(time.Second))
 	default:
@@ -138,7 +138,10 @@ func (w *Watch) fail(meta kgo.BrokerMetadata, err error) {
 	if isEnd(err) && w.answered.IsZero() && !errors.Is(err, ErrAuthentication) {
 		err = fmt.Errorf("%w: %w", errNoWord, err)
 	}
-	w.failed, w.err = time.Now(), fmt.Errorf("broker %s: %w", net.JoinHostPort(meta.Host, fmt.Sprint(meta.Port)), err)
+	if !w.failing.After(w.answered) {
+		w.failing = time.Now()
+	}
+	w.err = fmt.Errorf("broker %s: %w", net.JoinHostPort(meta.Host, fmt.Sprint(meta.Port)), err)
 }
 
 func authenticates(key int16) bool {

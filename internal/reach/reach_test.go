@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -130,4 +131,21 @@ func TestConnectionIsLostAndComesBack(t *testing.T) {
 	if s, err := w.State(time.Now()); s != reach.Connected || err != nil {
 		t.Errorf("when a broker is back: %v, %v", s, err)
 	}
+}
+
+// A client that has nothing to ask has an old answer.
+func TestClientIsNotLostWithItsFirstFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, broker := &reach.Watch{Grace: 10 * time.Second}, kgo.BrokerMetadata{Host: "b", Port: 1}
+		w.OnBrokerRead(broker, int16(kmsg.Metadata), 0, 0, 0, nil)
+		time.Sleep(4 * time.Minute)
+		w.OnBrokerConnect(broker, 0, nil, errors.New("connection refused"))
+		if state, err := w.State(time.Now()); state != reach.Connected {
+			t.Errorf("%v after the first failure: %v", state, err)
+		}
+		time.Sleep(time.Minute)
+		if state, _ := w.State(time.Now()); state != reach.Lost {
+			t.Errorf("%v after a minute of failures", state)
+		}
+	})
 }

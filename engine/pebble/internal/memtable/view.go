@@ -15,7 +15,15 @@ func (m *Memtable) View(fn func(*View) error) (*View, error) {
 	for _, t := range v.tables {
 		t.users.Add(1)
 	}
-	return v, fn(v)
+	held := false
+	defer func() {
+		if !held { // fn has panicked
+			v.Release()
+		}
+	}()
+	err := fn(v)
+	held = true
+	return v, err
 }
 
 // Release ends the use of the view.
