@@ -101,7 +101,7 @@ func passLarge(w *worker, e *kgo.ErrDecompressTooLarge) state {
 	case aborted:
 		l.last.Attrs = kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Control: true})
 	case w.partition.route.LargeBatch != SkipLargeBatch:
-		return w.state.stopBefore("large_batch", l.err)
+		return w.state.stop("large_batch", l.err)
 	}
 	if next := w.checkEpochs([]*kgo.Record{l.first}); next != running {
 		return next

@@ -176,25 +176,55 @@ func TestRevokedPartitionsGiveTheirMemoryBack(t *testing.T) {
 	}
 }
 
-// Handlers of all partitions but one fail for a while, and their records fill the memory.
-func TestStoppedPartitionsLeaveRoomWhileOthersAreHeldBack(t *testing.T) {
-	const partitions, n = 120, 56
-	r := newRig(t, partitions)
-	fail := func(_ context.Context, _ *engine.Tx, rec *Record) error {
-		if rec.Partition > 0 {
-			return Transient(errHandler)
-		}
-		return nil
-	}
-	r.fill(t, n, 28<<10, kgo.NoCompression())
+// A reserved owns a queue that belongs to no assignment.
+type reserved struct{}
+
+func (reserved) Stable() int64      { return 0 }
+func (reserved) IsPaused() bool     { return false }
+func (reserved) Pause(func() bool)  {}
+func (reserved) Resume(func() bool) {}
+
+// reserve takes memory from the assigned partitions until the returned queue is closed.
+func (m *member) reserve(bytes int) *feed.Queue {
+	q := feed.NewQueue(m.shared.memory, reserved{})
+	q.Start(0)
+	q.Push([]*kgo.Record{{Value: make([]byte, bytes)}})
+	return q
+}
+
+// The memory fills up after the partition has begun to wait for its next try.
+func TestPartitionThatWaitsLeavesRoomLater(t *testing.T) {
+	const most = 1 << 20
+	r := newRig(t, 1)
+	r.send(t, 0, numbered("", 20)...)
+	fail := func(context.Context, *engine.Tx, *Record) error { return Transient(errHandler) }
 	m := r.start(t, r.work(2, fail), func(o *Options) {
-		o.Batching.MaxBufferedBytes, o.Timeouts.Backoff, o.Hooks.OnStop = 1<<20, Backoff{2 * time.Second, 2 * time.Second}, nil
+		o.Batching.MaxBufferedBytes, o.Timeouts.Backoff = most, Backoff{time.Hour, time.Hour}
 	})
-	r.untilStored(t, 0, n)
-	kafkatest.Until(t, "stops", func() bool { return len(m.Stopped()) == partitions-1 })
-	for i := range 6 {
-		r.send(t, 0, numbered(fmt.Sprint("more", i, "-"), 20)...)
-		r.untilStored(t, 0, n+20*int64(i+1))
+	kafkatest.Until(t, "a stop", func() bool { return len(m.Stopped()) == 1 })
+	if m.queued() == 0 {
+		t.Fatal("nothing is queued")
 	}
+	q := m.reserve(most)
+	kafkatest.Until(t, "room", func() bool { return m.queued() == 0 })
+	q.Close()
 	m.stop(t)
+}
+
+// A partition that is cut off keeps the memory of the records that its handler may still use.
+func TestPartitionThatIsCutOffDropsWhatWasNotTaken(t *testing.T) {
+	r := newRig(t, 1)
+	c, err := New(r.eng, r.options(r.work(1, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := c.assign.newWorker(topicPartition{r.topic, 0}, nil, 0).partition
+	p.queue.Start(0)
+	p.queue.Push([]*kgo.Record{{Offset: 0}, {Offset: 1}, {Offset: 2}})
+	p.queue.Pop(nil, 1)
+	p.cut(0)
+	kafkatest.Receive(t, p.released)
+	if n, bytes := p.queue.Size(); n != 0 || bytes != 2*p.queue.PoppedBytes() || bytes == 0 {
+		t.Errorf("%d records wait, %d bytes are held", n, bytes)
+	}
 }

@@ -43,6 +43,7 @@ func (r *partitionState) report(reason string, err error, nextTry time.Time) {
 
 // stop stops the partition for a reason that lasts for the assignment, unless AdoptOffset ends it.
 func (r *partitionState) stop(reason string, err error) state {
+	closeQueue(r.partition)
 	r.partition.fence.endAttempt(r.partition.ctx)
 	r.retry = ended
 	r.report(reason, err, time.Time{})
@@ -62,13 +63,6 @@ func (r *partitionState) stopForNow(reason string, err error, retry state) state
 	return stopped
 }
 
-// stopBefore stops the partition for the assignment before a record that it cannot pass.
-func (r *partitionState) stopBefore(reason string, err error) state {
-	r.partition.all.pause(r.partition)
-	r.partition.queue.Close()
-	return r.stop(reason, err)
-}
-
 // failed returns the state after an error of the store, or of a batch, that no further try will
 // fix.
 func (r *partitionState) failed(err error) state {
@@ -80,11 +74,11 @@ func (r *partitionState) failed(err error) state {
 		return r.fencedOff(err)
 	case isEnd(err):
 	case errors.Is(err, identify.ErrNoTopicID):
-		return r.stopBefore("undecodable", err)
+		return r.stop("undecodable", err)
 	case errors.Is(err, ErrMismatch):
-		return r.stopBefore("mismatch", err)
+		return r.stop("mismatch", err)
 	case errors.Is(err, deadletter.ErrTooLarge):
-		return r.stopBefore("dead_letter", err)
+		return r.stop("dead_letter", err)
 	case r.partition.c.goesOn(r.partition.link.Load(), err):
 		return failingOpen
 	default:

@@ -121,7 +121,7 @@ func (w *worker) workOpen() state {
 	case b.result.done > 0:
 		return unprotected // it is the first of the next records again
 	case errors.Is(err, identify.ErrNoTopicID):
-		return w.state.stopBefore("undecodable", err)
+		return w.state.stop("undecodable", err)
 	case isTransient(err):
 		return w.state.stopForNow("transient", fmt.Errorf("offset %d: %w", w.state.taken[0].Offset, err), lookingUp)
 	}

@@ -25,7 +25,6 @@ func (c *shared) wakeLoop(ctx context.Context, parts *assignments) {
 // waitStopped waits for the next try.
 func (r *partitionState) waitStopped() state {
 	if r.retry == ended {
-		closeQueue(r.partition)
 		select {
 		case <-r.partition.ending.Done():
 			return ended
