@@ -926,3 +926,31 @@ func TestTransactionEndsWithItsContext(t *testing.T) {
 		t.Errorf("Update: %v", err)
 	}
 }
+
+// A transaction whose context ends while its closure runs tells so, and not only that it is no longer
+// live. An error of the closure's own stays.
+func TestUpdateNamesTheEndOfItsContext(t *testing.T) {
+	e, _ := openMem(t, engine.Options{})
+	own := errors.New("own")
+	for _, c := range []struct {
+		name         string
+		returned     func(tx *engine.Tx) error
+		want, absent error
+	}{
+		{"nil", func(*engine.Tx) error { return nil }, context.Canceled, own},
+		{"not live", func(tx *engine.Tx) error { return fmt.Errorf("put: %w", tx.Put([]byte("k"), nil)) }, context.Canceled, own},
+		{"own", func(*engine.Tx) error { return own }, own, context.Canceled},
+	} {
+		during, cancel := context.WithCancel(t.Context())
+		err := e.Update(during, func(tx *engine.Tx) error {
+			cancel()
+			for tx.Put([]byte("k"), nil) == nil { // it ends in a goroutine of its own
+				runtime.Gosched()
+			}
+			return c.returned(tx)
+		})
+		if !errors.Is(err, c.want) || errors.Is(err, c.absent) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine/internal/lane"
@@ -62,8 +63,9 @@ func (o UpdateOptions) with(other UpdateOptions) UpdateOptions {
 //
 // If ctx ends before the commit is decided, nothing is applied. After that Update waits for the
 // outcome, also if the store stalls: a transaction that was decided cannot be withdrawn, and a caller
-// that does not know its outcome could neither run it again nor leave it. If ctx ends while fn runs, the transaction ends then: its claims are free for
-// others, and its methods return ErrNoTransaction, whenever fn returns.
+// that does not know its outcome could neither run it again nor leave it. If ctx ends while fn runs,
+// the transaction ends then: its claims are free for others, and its methods return ErrNoTransaction.
+// If fn returns that error or nil, Update returns the context's error.
 func (e *Engine) Update(ctx context.Context, fn func(tx *Tx) error, options ...UpdateOptions) error {
 	var opt UpdateOptions
 	for _, o := range options {
@@ -135,8 +137,9 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 	}
 	stop := context.AfterFunc(ctx, func() { e.transactor.end(tx) })
 	defer stop()
-	if err = fn(tx); err == nil && !stop() {
-		err = ctx.Err()
+	err = fn(tx)
+	if !stop() {
+		err = endedBy(ctx, err)
 	}
 	if err == nil {
 		err = e.transactor.commit(ctx, tx)
@@ -144,6 +147,18 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 	}
 	if !left {
 		e.transactor.afterLoss(ctx, tx)
+	}
+	return err
+}
+
+// endedBy returns the error of a transaction that ended with its context while its closure ran and
+// returned err. ErrNoTransaction alone would hide the reason.
+func endedBy(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return ctx.Err()
+	case untrusted.Is(err, ErrNoTransaction):
+		return fmt.Errorf("%w: %w", ctx.Err(), err)
 	}
 	return err
 }
