@@ -12,6 +12,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/owner"
 )
 
 // The process is killed again and again while its partition waits for a service that is down: the
@@ -70,7 +71,7 @@ func waiting(r *rig, where string, away *atomic.Bool) Transactional {
 // checkNoAttempt waits until the store has no attempt at a record.
 func checkNoAttempt(t *testing.T, r *rig) {
 	t.Helper()
-	kafkatest.Until(t, "the end of the attempt", func() bool { return r.attemptsAt(t, 0) == attempts{} })
+	kafkatest.Until(t, "the end of the attempt", func() bool { return r.attemptsAt(t, 0) == owner.Attempts{} })
 }
 
 // After an unclean end, an attempt at the next record is stored with the batch before. If the
@@ -154,7 +155,7 @@ func TestFailedAttemptCountsDuringThePauseAfterIt(t *testing.T) {
 	r.died(t, 0)
 	m := r.start(t, r.work(3, failing(errHandler, "a")), func(o *Options) { o.Timeouts.Backoff.Min, o.Timeouts.Backoff.Max = time.Hour, time.Hour })
 	kafkatest.Until(t, "an attempt", func() bool {
-		return r.attemptsAt(t, 0).n == 1 && len(r.handled()) == 1 && m.metric(t, "failed_attempts_total") == 1
+		return r.attemptsAt(t, 0).N == 1 && len(r.handled()) == 1 && m.metric(t, "failed_attempts_total") == 1
 	})
 	killed := r.mem.Crash()
 	m.cancel()

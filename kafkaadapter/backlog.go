@@ -133,7 +133,7 @@ func (p *partition) takeBack(b *result, rest []claimed) (ok bool) {
 		return true
 	}
 	err := p.engine().Update(context.Background(), func(tx *engine.Tx) error {
-		if err := p.fence.check(tx); err != nil {
+		if err := p.fence.Check(ownerTx{tx, p.pos}); err != nil {
 			return err
 		}
 		for i := range rest {

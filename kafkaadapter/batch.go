@@ -12,6 +12,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/owner"
 )
 
 // A batch is the state of one transaction that handles the next records of a partition. Each run of
@@ -24,12 +25,10 @@ type batch struct {
 
 	result result
 
-	tries  attempts
-	low    int64 // lowest event time of the prefix, Unix milliseconds
-	width  uint32
-	holdAt time.Time // the new time of the hold, zero if it is unchanged
+	ours   owner.State // of the fence
+	low    int64       // lowest event time of the prefix, Unix milliseconds
+	holdAt time.Time   // the new time of the hold, zero if it is unchanged
 
-	marked    bool  // the attempt at the next record is stored, but its handler has not run
 	failed    error // the failure of the record after the prefix
 	retried   bool  // HandleBatch gets a single record, which has failed before
 	inFlight  bool  // the record after the prefix is claimed by another transaction
@@ -59,7 +58,7 @@ type current struct {
 
 // judge claims and handles records until all are done or the batch must end before one of them.
 func (b *batch) judge(recs []*kgo.Record, peek *kgo.Record) error {
-	if err := b.p.partition.fence.check(b.tx); err != nil {
+	if err := b.p.partition.fence.Check(ownerTx{b.tx, b.p.partition.pos}); err != nil {
 		return err
 	}
 	if len(b.p.lookout.early.all) == 0 {
@@ -179,7 +178,7 @@ func (b *batch) one(s *sighting, first bool) (fate, error) {
 // begin makes a record the current one, and numbers the attempt at it.
 func (b *batch) begin(r *delivery) {
 	b.current = current{attempts: b.attemptsAt(r.Record)}
-	if n := int(b.current.attempts); n > 0 && !b.p.partition.fence.marked.Load() {
+	if n := int(b.current.attempts); n > 0 && !b.p.partition.fence.Marked() {
 		r.Attempt = n + 1
 	} else if n > 0 {
 		r.Attempt = n
@@ -213,8 +212,8 @@ func (b *batch) unidentified(r *delivery, err error) (fate, error) {
 
 // attemptsAt returns the stored number of attempts at the record.
 func (b *batch) attemptsAt(rec *kgo.Record) uint32 {
-	if b.tries.offset == rec.Offset {
-		return b.tries.n
+	if b.ours.Tries.Offset == rec.Offset {
+		return b.ours.Tries.N
 	}
 	return 0
 }
@@ -309,7 +308,7 @@ func (b *batch) handle(r *delivery) (fate, error) {
 		b.late = true
 		return completed, nil
 	}
-	if n := b.current.attempts; uint64(n) >= b.p.partition.attemptLimit() && !b.p.partition.fence.marked.Load() {
+	if n := b.current.attempts; uint64(n) >= b.p.partition.attemptLimit() && !b.p.partition.fence.Marked() {
 		why, last := deadletter.Attempts, b.p.lastError(n)
 		if isPermanent(last) {
 			why = deadletter.Permanent
@@ -401,7 +400,7 @@ func (b *batch) attempted(r *delivery, err error) (fate, error) {
 	if uint64(n) >= limit {
 		policy = "give_up"
 	}
-	b.tries, b.marked = attempts{offset: r.Record.Offset, n: n}, false
+	b.ours.Tries, b.ours.Marked = owner.Attempts{Offset: r.Record.Offset, N: n}, false
 	b.notes = append(b.notes, note{rec: r.Record, event: r.Event, verdict: r.Verdict, err: err, policy: policy})
 	return left, nil
 }

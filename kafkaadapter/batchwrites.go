@@ -8,6 +8,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/owner"
 )
 
 // writeState writes the state of the partition after the batch.
@@ -19,45 +20,36 @@ func (b *batch) writeState(recs []*kgo.Record, peek *kgo.Record) error {
 	if err := b.setOffset(); err != nil {
 		return err
 	}
-	if err := b.keepTries(recs, peek); err != nil {
-		return err
-	}
 	if err := b.keepLetters(); err != nil {
 		return err
 	}
-	if b.width = p.wider(b.result.done); b.width > 0 {
-		if err := p.partition.fence.widen(b.tx, b.width); err != nil {
-			return err
-		}
+	b.countTries(recs, peek)
+	b.ours.Width = p.wider(b.result.done)
+	if err := p.partition.fence.Write(ownerTx{b.tx, p.partition.pos}, b.ours); err != nil {
+		return err
 	}
 	return b.moveHold()
 }
 
-// wider returns the new maximum size of the next batches, 0 if it is unchanged. It is stored before
-// they are made, so that after a crash it is known how many records may have been in progress.
+// wider returns the maximum size of the next batches.
 func (r *partitionState) wider(done int) uint32 {
-	if done < int(r.partition.fence.width) || r.size.n < int(r.partition.fence.width) || int(r.partition.fence.width) >= r.partition.c.opt.Batching.MaxBatch {
-		return 0
+	width, most := r.partition.fence.Width(), r.partition.c.opt.Batching.MaxBatch
+	if done >= width && r.size.n >= width && width < most {
+		width = min(2*width, most)
 	}
-	return uint32(min(2*int(r.partition.fence.width), r.partition.c.opt.Batching.MaxBatch))
+	return uint32(width)
 }
 
-// keepTries stores the attempts at the next record, or deletes those at a record that is done.
-func (b *batch) keepTries(recs []*kgo.Record, peek *kgo.Record) error {
+// countTries sets the attempts at the next record, and removes those at a record that is done.
+func (b *batch) countTries(recs []*kgo.Record, peek *kgo.Record) {
 	p := b.p
 	switch {
-	case !p.partition.route.transactional():
-		return nil
-	case b.failed != nil: // counted by attempted
-	case peek != nil && p.partition.fence.careful > b.result.done && b.result.done == len(recs) && len(b.result.letters) == 0 && !isControl(peek):
-		b.tries, b.marked = attempts{offset: peek.Offset, n: 1}, true
+	case !p.partition.route.transactional(), b.failed != nil: // counted by attempted
+	case peek != nil && p.partition.fence.Careful() > b.result.done && b.result.done == len(recs) && len(b.result.letters) == 0 && !isControl(peek):
+		b.ours.Tries, b.ours.Marked = owner.Attempts{Offset: peek.Offset, N: 1}, true
 	case b.result.done > 0:
-		b.tries, b.marked = attempts{}, false
+		b.ours.Tries, b.ours.Marked = owner.Attempts{}, false
 	}
-	if b.tries == p.partition.fence.tries {
-		return nil
-	}
-	return p.partition.fence.putTries(b.tx, b.tries)
 }
 
 // setOffset writes the offset of a batch, which commits with the claims of its records.

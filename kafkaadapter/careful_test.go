@@ -12,13 +12,14 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/owner"
 )
 
 // died leaves the store as an owner of the partition that died leaves it.
 func (r *rig) died(t *testing.T, partition int32) {
 	t.Helper()
 	err := r.eng.Update(context.Background(), func(tx *engine.Tx) error {
-		return own(tx).Put(partitionKey(keyOwner, r.position(partition)), owner{[16]byte{1}, firstWidth}.encode())
+		return own(tx).Put(partitionKey(keyOwner, r.position(partition)), encodeOwner(owner.Record{Token: [16]byte{1}, Width: firstWidth}))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +50,7 @@ func TestAttemptThatDidNotBeginDoesNotCount(t *testing.T) {
 	}))
 	started <- m
 	kafkatest.Receive(t, m.done)
-	if a := r.attemptsAt(t, 0); a != (attempts{}) {
+	if a := r.attemptsAt(t, 0); a != (owner.Attempts{}) {
 		t.Errorf("attempts %+v are stored for a record whose handler never ran", a)
 	}
 	r.start(t, r.work(1, nil))
@@ -102,8 +103,8 @@ func TestNoBatchIsLargerThanTheStoreSays(t *testing.T) {
 	handle := mode.HandleBatch
 	mode.HandleBatch = func(ctx context.Context, tx *engine.Tx, recs []*Record) error {
 		o, err := parseOwner(r.get(t, partitionKey(keyOwner, r.position(0))))
-		if err != nil || int(o.width) < len(recs) {
-			t.Errorf("a batch contains %d records, the store says at most %d, %v", len(recs), o.width, err)
+		if err != nil || int(o.Width) < len(recs) {
+			t.Errorf("a batch contains %d records, the store says at most %d, %v", len(recs), o.Width, err)
 		}
 		largest = max(largest, len(recs))
 		return handle(ctx, tx, recs)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/owner"
 )
 
 // sideBySide lets n handlers of a partition run in parallel, in batches of unlimited duration.
@@ -198,7 +199,7 @@ func TestFailureBesideOthersCommitsThePrefix(t *testing.T) {
 				}
 				second.Store(true)
 				done := r.effects(t, "a0") == 1 && r.effects(t, "a2") == 1
-				undone.Store(done && r.effects(t, "a4") == 0 && r.stored(t, 0) == 3 && r.attemptsAt(t, 0) == attempts{3, 1})
+				undone.Store(done && r.effects(t, "a4") == 0 && r.stored(t, 0) == 3 && r.attemptsAt(t, 0) == owner.Attempts{Offset: 3, N: 1})
 				return nil
 			}), sideBySide(n))
 			r.untilStored(t, 0, n)
@@ -386,7 +387,7 @@ func TestAfterAnUncleanStopNothingRunsSideBySide(t *testing.T) {
 		if rec.Offset >= firstWidth {
 			return together.wait(ctx)
 		}
-		if others > 0 || r.attemptsAt(t, 0) != (attempts{rec.Offset, 1}) {
+		if others > 0 || r.attemptsAt(t, 0) != (owner.Attempts{Offset: rec.Offset, N: 1}) {
 			t.Errorf("record %d runs in parallel with %d others, its attempts are %+v", rec.Offset, others, r.attemptsAt(t, 0))
 		}
 		return nil

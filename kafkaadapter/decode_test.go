@@ -161,8 +161,8 @@ func TestErrorOfDecodeIsThatOfTheHandler(t *testing.T) {
 				})
 				recs := recordsOf(numbered("e", all)...)
 				b := l.commit(t, recs)
-				if b.result.done != bad || l.state.next != bad || len(l.handled) != bad || b.tries.n != tt.attempts {
-					t.Errorf("%d records are done, %d were handled, the next offset is %d, attempts at it are %d, want %d", b.result.done, len(l.handled), l.state.next, b.tries.n, tt.attempts)
+				if b.result.done != bad || l.state.next != bad || len(l.handled) != bad || b.ours.Tries.N != tt.attempts {
+					t.Errorf("%d records are done, %d were handled, the next offset is %d, attempts at it are %d, want %d", b.result.done, len(l.handled), l.state.next, b.ours.Tries.N, tt.attempts)
 				}
 				if !tt.is(b.failed) || isTransient(b.transient) != (name == "transient") {
 					t.Errorf("failed %v, transient %v", b.failed, b.transient)

@@ -1,12 +1,14 @@
 package kafkaadapter
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/untrusted"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/owner"
 )
 
 // Errors that a caller can act on. They are wrapped: test them with errors.Is.
@@ -35,7 +37,7 @@ var (
 
 	// ErrFenced means that the partition got another owner before a batch could commit. Nothing of
 	// the batch was applied; the new owner handles its records.
-	ErrFenced = errors.New("hapax: the partition has another owner by now")
+	ErrFenced = owner.ErrLost
 
 	// ErrHandlerTimeout is the cause of the end of a handler's context after Route.HandlerTimeout.
 	ErrHandlerTimeout = errors.New("hapax: the handler took longer than Route.HandlerTimeout")
@@ -168,6 +170,9 @@ func (e *StopError) copy() *StopError {
 	}
 	return &c
 }
+
+// isEnd reports whether an error only means that the assignment is over.
+func isEnd(err error) bool { return errors.Is(err, context.Canceled) || errors.Is(err, ErrFenced) }
 
 // Permanent marks a handler's error as permanent: the record becomes a dead letter at once, without
 // further attempts.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/owner"
 )
 
 func TestFailingRecordIsUndoneAlone(t *testing.T) {
@@ -38,7 +39,7 @@ func TestFailingRecordIsUndoneAlone(t *testing.T) {
 	if got := slices.Compact(r.handledIDs()); !slices.Equal(got, []string{"a", "b", "poison", "c", "d"}) {
 		t.Errorf("order %q", got)
 	}
-	if a := r.attemptsAt(t, 0); a != (attempts{}) {
+	if a := r.attemptsAt(t, 0); a != (owner.Attempts{}) {
 		t.Errorf("attempts are still kept: %+v", a)
 	}
 	if dead := r.letters(t, 1)[0]; string(dead.Value) != "value-poison" {
@@ -53,7 +54,7 @@ func TestPrefixOfAFailedBatchIsKept(t *testing.T) {
 		o.Timeouts.Backoff.Min, o.Timeouts.Backoff.Max = time.Hour, time.Hour
 	})
 	r.untilStored(t, 0, 2)
-	kafkatest.Until(t, "a stored attempt", func() bool { return r.attemptsAt(t, 0) == attempts{2, 1} })
+	kafkatest.Until(t, "a stored attempt", func() bool { return r.attemptsAt(t, 0) == owner.Attempts{Offset: 2, N: 1} })
 	if r.effects(t, "a") != 1 || r.effects(t, "b") != 1 || r.stored(t, 0) != 2 {
 		t.Errorf("offset %d, effects %d and %d", r.stored(t, 0), r.effects(t, "a"), r.effects(t, "b"))
 	}
@@ -70,7 +71,7 @@ func TestAttemptsSurviveARestart(t *testing.T) {
 	slow := func(o *Options) { o.Timeouts.Backoff.Min, o.Timeouts.Backoff.Max = time.Hour, time.Hour }
 	for n := range uint32(3) {
 		m := r.start(t, mode, slow)
-		kafkatest.Until(t, "an attempt", func() bool { return r.attemptsAt(t, 0).n == n+1 })
+		kafkatest.Until(t, "an attempt", func() bool { return r.attemptsAt(t, 0).N == n+1 })
 		m.stop(t)
 	}
 	m := r.start(t, mode, slow)
@@ -284,7 +285,7 @@ func TestAfterACrashEachAttemptIsStoredBeforeItsHandler(t *testing.T) {
 	r.died(t, 0)
 	before := 0
 	m := r.start(t, r.work(1, func(ctx context.Context, _ *engine.Tx, rec *Record) error {
-		if r.attemptsAt(t, 0) == (attempts{rec.Offset, 1}) {
+		if r.attemptsAt(t, 0) == (owner.Attempts{Offset: rec.Offset, N: 1}) {
 			before++
 		} else if rec.Offset < firstWidth {
 			t.Errorf("record %d is handled, and its attempt is not stored", rec.Offset)
@@ -297,7 +298,7 @@ func TestAfterACrashEachAttemptIsStoredBeforeItsHandler(t *testing.T) {
 	if before != firstWidth {
 		t.Errorf("%d records were handled one by one, the batches contained %d", before, firstWidth)
 	}
-	if a := r.attemptsAt(t, 0); a != (attempts{}) {
+	if a := r.attemptsAt(t, 0); a != (owner.Attempts{}) {
 		t.Errorf("attempts are still kept: %+v", a)
 	}
 	for _, x := range r.handled() {

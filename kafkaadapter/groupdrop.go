@@ -99,7 +99,7 @@ func (p *GroupDropPlan) equal(other *GroupDropPlan) bool {
 // hold, which is a conflict.
 func planGroupDrop(ctx context.Context, eng *engine.Engine, group string, scan func(engine.Range) iter.Seq2[engine.KeyValue, error]) (plan GroupDropPlan, keys [][]byte, err error) {
 	plan.Group = group
-	for _, kind := range []byte{keyOwner, keyAttempts, keyFirst, keyAdoption, keyPinned, keyShape, keyLetter} {
+	for _, kind := range []byte{keyOwner, keyFirst, keyAdoption, keyPinned, keyShape, keyLetter} {
 		prefix := appendText(append([]byte(KeyPrefix), kind), group)
 		for kv, err := range scan(engine.Range{Prefix: prefix}) {
 			switch {

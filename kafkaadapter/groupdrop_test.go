@@ -17,6 +17,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/owner"
 )
 
 // keysOf returns the adapter's keys that name a group, and those of its scopes.
@@ -37,7 +38,7 @@ func (r *rig) keysOf(t *testing.T, group string) (keys []string) {
 func neighbourOf(tx *engine.Tx, group string) error {
 	p := engine.OffsetKey{Group: group, Topic: "t"}
 	return errors.Join(tx.SetOffset(p, engine.Offset{Next: 1}), tx.SetHold(holdName(p), time.Now()), own(tx).Put(scopeKey(group), []byte(group)),
-		own(tx).Put(partitionKey(keyOwner, p), owner{}.encode()), own(tx).Put(partitionKey(keyAttempts, p), attempts{1, 1}.encode()),
+		own(tx).Put(partitionKey(keyOwner, p), encodeOwner(owner.Record{})),
 		own(tx).Put(partitionKey(keyFirst, p), shape{}.encode()), own(tx).Put(partitionKey(keyAdoption, p), []byte{1}))
 }
 
@@ -56,7 +57,7 @@ func TestAGroupThatIsGoneIsDropped(t *testing.T) {
 		m.stop(t)
 		more := engine.OffsetKey{Group: r.group, Topic: r.topic, Partition: 1}
 		err := r.eng.Update(t.Context(), func(tx *engine.Tx) error { // data of other modes and faults
-			return errors.Join(own(tx).Put(partitionKey(keyAttempts, more), attempts{1, 1}.encode()), own(tx).Put(partitionKey(keyFirst, more), shape{}.encode()))
+			return errors.Join(own(tx).Put(partitionKey(keyShape, more), shape{}.encode()), own(tx).Put(partitionKey(keyFirst, more), shape{}.encode()))
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -67,7 +68,7 @@ func TestAGroupThatIsGoneIsDropped(t *testing.T) {
 			t.Fatalf("%+v", plan)
 		}
 		before := r.keysOf(t, other)
-		if len(r.keysOf(t, r.group)) != 5 || len(before) != 5 {
+		if len(r.keysOf(t, r.group)) != 5 || len(before) != 4 {
 			t.Fatalf("%q, %q", r.keysOf(t, r.group), before)
 		}
 		sent, err := json.Marshal(plan)
@@ -135,11 +136,11 @@ func TestAGroupThatIsNotAsPlannedIsNotDropped(t *testing.T) {
 		write(func(tx *engine.Tx) error { return neighbourOf(tx, r.group) })
 		letters := []*kgo.Record{{Topic: "dlt", Value: []byte("poison")}}
 		for name, change := range map[string]func(tx *engine.Tx) error{
-			"an offset":  func(tx *engine.Tx) error { return tx.SetOffset(p, engine.Offset{Next: 8}) },
-			"a hold":     func(tx *engine.Tx) error { return tx.SetHold(holdName(p), time.Now()) },
-			"a scope":    func(tx *engine.Tx) error { return own(tx).Put(scopeKey("next"), []byte(r.group)) },
-			"an attempt": func(tx *engine.Tx) error { return own(tx).Put(partitionKey(keyAttempts, p), attempts{1, 1}.encode()) },
-			"a letter":   func(tx *engine.Tx) error { _, err := deadletter.Put(tx, letterKey(p), letters); return err },
+			"an offset": func(tx *engine.Tx) error { return tx.SetOffset(p, engine.Offset{Next: 8}) },
+			"a hold":    func(tx *engine.Tx) error { return tx.SetHold(holdName(p), time.Now()) },
+			"a scope":   func(tx *engine.Tx) error { return own(tx).Put(scopeKey("next"), []byte(r.group)) },
+			"a note":    func(tx *engine.Tx) error { return own(tx).Put(partitionKey(keyShape, p), shape{}.encode()) },
+			"a letter":  func(tx *engine.Tx) error { _, err := deadletter.Put(tx, letterKey(p), letters); return err },
 		} {
 			plan := r.planned(t)
 			if name == "a hold" { // this one belongs to a partition with an offset
@@ -176,7 +177,7 @@ func TestAGroupThatStartsMeanwhileIsNotDropped(t *testing.T) {
 			return nil
 		}
 		return r.eng.Update(t.Context(), func(tx *engine.Tx) error {
-			return own(tx).Put(partitionKey(keyOwner, engine.OffsetKey{Group: r.group, Topic: "another"}), owner{}.encode())
+			return own(tx).Put(partitionKey(keyOwner, engine.OffsetKey{Group: r.group, Topic: "another"}), encodeOwner(owner.Record{}))
 		})
 	})
 	if err := DropGroup(t.Context(), r.eng, plan); !errors.Is(err, engine.ErrPlanOutdated) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/owner"
 )
 
 // A group is one call of HandleBatch: the ids of its records, the attempt at the first of them, and
@@ -197,7 +198,7 @@ func TestTransientFailureOfABatchCountsNoAttempt(t *testing.T) {
 			if n := r.stored(t, 0); named && n != 1 || !named && n > 0 {
 				t.Errorf("the store is at %d", n)
 			}
-			if a := r.attemptsAt(t, 0); a != (attempts{}) {
+			if a := r.attemptsAt(t, 0); a != (owner.Attempts{}) {
 				t.Errorf("attempts %+v", a)
 			}
 			away.Store(false)
@@ -247,7 +248,7 @@ func TestBatchesAfterAnUncleanEndHaveOneRecord(t *testing.T) {
 	r.send(t, 0, ids...)
 	r.died(t, 0)
 	mode, calls := r.groups(2, func(ids []string) error {
-		if a := r.attemptsAt(t, 0); a.n == 0 {
+		if a := r.attemptsAt(t, 0); a.N == 0 {
 			t.Errorf("%q are handled, and no attempt is stored", ids)
 		}
 		return naming(errHandler, "poison", true)(ids)

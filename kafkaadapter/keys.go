@@ -1,12 +1,14 @@
 package kafkaadapter
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/internal/keyspace"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/owner"
 )
 
 // KeyPrefix begins the adapter's own keys among the application keys of the store. Handlers and other
@@ -26,8 +28,7 @@ func as(tx *engine.Tx) driver.OwnerTx { return driver.As(tx, keyspace.Kafka) }
 //
 // the scope follows, and keySecret, which nothing follows. Integers are big endian.
 const (
-	keyOwner    = 'o' // who may commit for the partition, see owner
-	keyAttempts = 'a' // attempts at the record that is next, see attempts
+	keyOwner    = 'o' // who may commit for the partition, and the attempts at its next record, see owner.Record
 	keyLetter   = 'l' // pending dead letters: rest = part u16
 	keyScope    = 's' // scope -> the group that claims in it
 	keyFirst    = 'f' // a topic as it was when the group first consumed it, see firstSeen
@@ -54,46 +55,54 @@ func secretKey() []byte { return append([]byte(KeyPrefix), keySecret) }
 
 func scopeKey(scope string) []byte { return append(append([]byte(KeyPrefix), keyScope), scope...) }
 
-// An owner is the assignment that may commit for a partition. Every batch reads it, and each
-// takeover or release changes it, so a batch of an old assignment conflicts and is not applied. The
-// zero token means no owner: an assignment that ends cleanly writes it.
-type owner struct {
-	token [16]byte
-	width uint32 // the maximum number of records of its batches, which may have been in progress when it died
+// An ownerStore has the record of a partition, see owner.Store.
+type ownerStore struct {
+	engine func() *engine.Engine // nil before there is one
+	pos    engine.OffsetKey
 }
 
-// encode: version 1 | token 16 | width u32.
-func (o owner) encode() []byte {
-	return binary.BigEndian.AppendUint32(append([]byte{1}, o.token[:]...), o.width)
-}
-
-func parseOwner(b []byte) (o owner, err error) {
-	if len(b) != 21 || b[0] != 1 {
-		return o, unknownForm("the owner of a partition", b)
+func (s ownerStore) Update(ctx context.Context, retries int, fn func(owner.Tx) error) error {
+	eng := s.engine()
+	if eng == nil {
+		return nil
 	}
-	copy(o.token[:], b[1:])
-	o.width = binary.BigEndian.Uint32(b[17:])
-	return o, nil
+	return eng.Update(ctx, func(tx *engine.Tx) error { return fn(ownerTx{tx, s.pos}) }, engine.Retries(retries))
 }
 
-// attempts counts the attempts at the next record of a partition.
-type attempts struct {
-	offset int64
-	n      uint32
+func (s ownerStore) Engine() any { return s.engine() }
+
+// An ownerTx has the record of a partition in a transaction, see owner.Tx.
+type ownerTx struct {
+	tx  *engine.Tx
+	pos engine.OffsetKey
 }
 
-// encode: version 1 | offset u64 | n u32.
-func (a attempts) encode() []byte {
-	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64([]byte{1}, uint64(a.offset)), a.n)
-}
-
-func parseAttempts(b []byte) (a attempts, err error) {
-	if len(b) != 13 || b[0] != 1 {
-		return a, unknownForm("the attempts at a record", b)
+func (t ownerTx) Get() (r owner.Record, err error) {
+	b, found, err := t.tx.Get(partitionKey(keyOwner, t.pos))
+	if err != nil || !found {
+		return r, err
 	}
-	a.offset = int64(binary.BigEndian.Uint64(b[1:]))
-	a.n = binary.BigEndian.Uint32(b[9:])
-	return a, nil
+	return parseOwner(b)
+}
+
+func (t ownerTx) Put(r owner.Record) error {
+	return own(t.tx).Put(partitionKey(keyOwner, t.pos), encodeOwner(r))
+}
+
+// encodeOwner: version 1 | token 16 | width u32 | attempts: offset u64 | number u32.
+func encodeOwner(r owner.Record) []byte {
+	b := binary.BigEndian.AppendUint32(append([]byte{1}, r.Token[:]...), r.Width)
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(b, uint64(r.Tries.Offset)), r.Tries.N)
+}
+
+func parseOwner(b []byte) (r owner.Record, err error) {
+	if len(b) != 33 || b[0] != 1 {
+		return r, unknownForm("the owner of a partition", b)
+	}
+	copy(r.Token[:], b[1:])
+	r.Width = binary.BigEndian.Uint32(b[17:])
+	r.Tries = owner.Attempts{Offset: int64(binary.BigEndian.Uint64(b[21:])), N: binary.BigEndian.Uint32(b[29:])}
+	return r, nil
 }
 
 func unknownForm(what string, b []byte) error {

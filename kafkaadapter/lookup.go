@@ -33,7 +33,7 @@ func (f *finder) lookUp() state {
 	f.partition.open.Store(false)
 	if before := f.partition.before.Load(); before != nil {
 		if before.link.Load() == l { // with another link, its store has failed and commits nothing more
-			if err := before.fence.release(); err != nil {
+			if err := before.fence.Release(); err != nil {
 				return f.state.failed(err)
 			}
 		}

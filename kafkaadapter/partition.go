@@ -14,6 +14,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/wait"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/feed"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/owner"
 )
 
 // A partition is one assignment of a partition to this consumer, as the poll loop, the callbacks of
@@ -27,7 +28,7 @@ type partition struct {
 	queue    *feed.Queue          // filled by the poll loop, emptied by the goroutine
 	link     atomic.Pointer[link] // to the store; nil before the first
 	open     atomic.Bool          // records are handled without claims: see unprotected.go
-	fence    fence                // owns the partition in the store
+	fence    owner.Fence          // owns the partition in the store
 	offsets  offsets
 	backlog  backlog
 	ends     logEnds
@@ -81,7 +82,7 @@ func newPartition(c *shared, all *assignments, tp topicPartition, committed *bro
 		fetchAt:   at,
 	}
 	p.queue = feed.NewQueue(all.memory, p)
-	p.fence = newFence(p.engine, pos)
+	p.fence = owner.New(ownerStore{p.engine, pos})
 	p.handlers.running.Store(-1)
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	p.ending, p.end = context.WithCancel(p.ctx)
@@ -140,6 +141,20 @@ func (p *partition) finish(over <-chan struct{}, waited time.Duration) (ended bo
 	return false
 }
 
+// fenceTime bounds the wait for the store when an assignment is cut off.
+const fenceTime = time.Second
+
+// leave ends the ownership when the goroutine ends normally. An attempt that was stored but did not
+// begin is removed.
+func (p *partition) leave() {
+	if err := p.fence.Unmark(p.ctx); err != nil && !isEnd(err) {
+		p.log.Warn("an attempt that did not begin could not be removed and still counts", "offset", p.fence.Tries().Offset, "error", err)
+	}
+	if err := p.fence.Release(); err != nil {
+		p.log.Error("releasing a partition in the store failed", "error", err)
+	}
+}
+
 // cut ends the work after the time limit, and begins to release the ownership of the partition in
 // the store. With AtMostOnce, claims whose handlers have not begun are withdrawn before.
 func (p *partition) cut(waited time.Duration) {
@@ -167,7 +182,7 @@ func (p *partition) cut(waited time.Duration) {
 	go func() {
 		defer close(p.released)
 		p.endBacklog(b, rest)
-		if err := p.fence.release(); err != nil {
+		if err := p.fence.Release(); err != nil {
 			p.log.Error("giving up a partition in the store failed", "error", err)
 		}
 	}()

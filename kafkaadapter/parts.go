@@ -110,7 +110,7 @@ func (r *partRun) start(task int) error {
 	}
 	t, p := &r.tasks[task], r.b.p
 	t.part = part
-	t.own = &batch{p: p, tx: part.Tx(), tries: r.b.tries, began: time.Now(), low: math.MaxInt64}
+	t.own = &batch{p: p, tx: part.Tx(), ours: r.b.ours, began: time.Now(), low: math.MaxInt64}
 	r.pool.begin(task, func(slot int) {
 		t.sighting.delivery.slot = slot
 		t.fate, t.err = t.own.one(&t.sighting, true)
@@ -200,7 +200,7 @@ func (b *batch) add(own *batch) {
 	b.result.tally.add(&own.result.tally)
 	b.inFlight, b.transient = own.inFlight, own.transient
 	if b.failed = own.failed; own.failed != nil {
-		b.tries, b.marked = own.tries, false
+		b.ours.Tries, b.ours.Marked = own.ours.Tries, false
 	}
 }
 

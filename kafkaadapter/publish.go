@@ -29,7 +29,7 @@ func (r *partitionState) publish() state {
 		return r.stopForNow("dead_letter", fmt.Errorf("%w: topic %s: %w", ErrDeadLetter, topic, err), publishing)
 	}
 	err := r.partition.engine().Update(r.partition.ctx, func(tx *engine.Tx) error {
-		if err := r.partition.fence.check(tx); err != nil {
+		if err := r.partition.fence.Check(ownerTx{tx, r.partition.pos}); err != nil {
 			return err
 		}
 		return r.pending.Delete(tx)

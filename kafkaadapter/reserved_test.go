@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/owner"
 )
 
 // A handler that writes a key of the adapter, such as the owner of its partition, gets an error that
@@ -25,7 +26,7 @@ func TestHandlersCannotWriteTheKeysOfTheAdapter(t *testing.T) {
 			t.Errorf("reading the owner: %v, %v", found, err)
 		}
 		got = []error{
-			tx.Put(key, owner{}.encode()), tx.Delete(key), tx.Add(key, 1), tx.Put([]byte("\x00hapax/new"), nil),
+			tx.Put(key, encodeOwner(owner.Record{})), tx.Delete(key), tx.Add(key, 1), tx.Put([]byte("\x00hapax/new"), nil),
 			tx.Put([]byte("\x00hapax"), nil), tx.Put([]byte("hapax/kafka\x00"), nil),
 		}
 		return errors.Join(got...)

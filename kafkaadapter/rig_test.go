@@ -25,6 +25,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/owner"
 )
 
 // A rig is a broker, a topic with its dead-letter topic, a group, and a store.
@@ -279,13 +280,14 @@ func (r *rig) untilStored(t testing.TB, partition int32, offset int64) {
 	})
 }
 
-func (r *rig) attemptsAt(t testing.TB, partition int32) (a attempts) {
+func (r *rig) attemptsAt(t testing.TB, partition int32) (a owner.Attempts) {
 	t.Helper()
-	if b := r.get(t, partitionKey(keyAttempts, r.position(partition))); b != nil {
-		var err error
-		if a, err = parseAttempts(b); err != nil {
+	if b := r.get(t, partitionKey(keyOwner, r.position(partition))); b != nil {
+		o, err := parseOwner(b)
+		if err != nil {
 			t.Fatal(err)
 		}
+		a = o.Tries
 	}
 	return a
 }

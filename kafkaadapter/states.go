@@ -26,7 +26,7 @@ var transitions = [ended]struct {
 func (w *worker) live() {
 	defer close(w.partition.done)
 	defer releaseQueue(w.partition)
-	defer alive.Delete(w.partition.fence.token)
+	defer w.partition.fence.End()
 	returned := false
 	defer func() {
 		if !returned {
@@ -45,8 +45,8 @@ func (w *worker) live() {
 	}
 	w.partition.enter(ended)
 	w.finder.endAdoption(errAdoptAgain).finish(errAdoptAgain)
-	if w.partition.fence.taken && w.partition.ctx.Err() == nil && !w.partition.open.Load() {
-		w.partition.fence.leave(w.partition.ctx, w.partition.log)
+	if w.partition.fence.IsTaken() && w.partition.ctx.Err() == nil && !w.partition.open.Load() {
+		w.partition.leave()
 	}
 	returned = true
 }

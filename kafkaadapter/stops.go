@@ -41,10 +41,14 @@ func (r *partitionState) report(reason string, err error, nextTry time.Time) {
 	r.partition.onStop.call(func() *StopError { return e })
 }
 
+// endAttempt removes a stored attempt before a stop is reported: code that learns of the stop may end
+// the process. The worker, which does the same when it ends, returns the error.
+func (r *partitionState) endAttempt() { _ = r.partition.fence.Unmark(r.partition.ctx) }
+
 // stop stops the partition for a reason that lasts for the assignment, unless AdoptOffset ends it.
 func (r *partitionState) stop(reason string, err error) state {
 	closeQueue(r.partition)
-	r.partition.fence.endAttempt(r.partition.ctx)
+	r.endAttempt()
 	r.retry = ended
 	r.report(reason, err, time.Time{})
 	return stopped
@@ -56,7 +60,7 @@ func (r *partitionState) stopForNow(reason string, err error, retry state) state
 	if r.partition.isEnding() {
 		return ended
 	}
-	r.partition.fence.endAttempt(r.partition.ctx)
+	r.endAttempt()
 	pause := r.retries.NextBackOff()
 	r.retry, r.retryIn = retry, pause
 	r.report(reason, err, time.Now().Add(pause))
@@ -105,7 +109,7 @@ func (r *partitionState) fencedOff(err error) state {
 	}
 	r.partition.all.pause(r.partition)
 	r.partition.queue.Close()
-	r.partition.fence.marked.Store(false)
+	r.partition.fence.Lose()
 	r.taken, r.pending = nil, nil // the other owner may have changed the store
 	heartbeat, _ := r.partition.c.brokers.client.OptValue(kgo.HeartbeatInterval).(time.Duration)
 	r.retry, r.retryIn = lookingUp, max(heartbeat, r.retries.NextBackOff())

@@ -42,8 +42,8 @@ func (f *finder) takeOver() state {
 		}
 		f.partition.log.Warn("store and Kafka disagree on an offset; the recovery policy is applied", args...)
 	}
-	f.partition.fence.marked.Store(false)
-	f.partition.fence.taken, f.state.cause = true, nil
+	f.partition.fence.Taken()
+	f.state.cause = nil
 	f.partition.offsets.begin(b, f.state.epoch, f.partition.link.Load().self)
 	f.state.opened = true
 	f.state.ask.openings.ask(f.partition, opening{b.offset, v.topicID})
@@ -91,31 +91,20 @@ func (f *finder) own(tx *engine.Tx, v *view, seen *engine.Offset) (b beginning, 
 	return b, f.occupy(tx, v, b)
 }
 
-// occupy makes this assignment the owner at b.
-func (f *finder) occupy(tx *engine.Tx, v *view, b beginning) (err error) {
-	if err := f.partition.fence.take(tx, min(firstWidth, f.partition.c.opt.Batching.MaxBatch)); err != nil {
+// occupy makes this assignment the owner at b. The stored attempts and the hold remain only if they
+// are of the record at b.
+func (f *finder) occupy(tx *engine.Tx, v *view, b beginning) error {
+	continues := v.store != nil && v.store.Next == b.offset && v.store.TopicID == v.topicID
+	f.state.topicID, f.state.next, f.state.epoch = v.topicID, b.offset, b.epoch
+	if err := f.partition.fence.Take(ownerTx{tx, f.partition.pos}, min(firstWidth, f.partition.c.opt.Batching.MaxBatch), continues); err != nil {
 		return err
 	}
-	f.state.topicID, f.state.next, f.state.epoch = v.topicID, b.offset, b.epoch
-	if v.store != nil && v.store.Next == b.offset && v.store.TopicID == v.topicID {
-		if err := f.partition.fence.readTries(tx); err != nil {
+	if !continues || v.store.LeaderEpoch != b.epoch {
+		if err := f.putOffset(tx); err != nil {
 			return err
 		}
-		if v.store.LeaderEpoch != b.epoch {
-			if err := f.putOffset(tx); err != nil {
-				return err
-			}
-		}
-		return f.partition.hold.begin(tx, f.partition.engine(), true)
 	}
-	if err := f.putOffset(tx); err != nil {
-		return err
-	}
-	f.partition.fence.tries = attempts{} // the stored attempts were at another record
-	if err := f.partition.fence.putTries(tx, f.partition.fence.tries); err != nil {
-		return err
-	}
-	return f.partition.hold.begin(tx, f.partition.engine(), false)
+	return f.partition.hold.begin(tx, f.partition.engine(), continues)
 }
 
 func (f *finder) putOffset(tx *engine.Tx) error {

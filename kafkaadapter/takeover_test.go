@@ -2,7 +2,6 @@ package kafkaadapter
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/owner"
 )
 
 // holdFirst holds the first request of a kind: asked is closed when it has arrived, and it is
@@ -86,9 +86,9 @@ func TestAttemptOfAnOwnerThatRunsIsNotCounted(t *testing.T) {
 	kafkatest.EmbeddedOnly(t)
 	r := newRig(t, 1)
 	r.send(t, 0, "x")
-	died := owner{token: [16]byte{1}, width: 8}
+	died := owner.Record{Token: [16]byte{1}, Width: 8}
 	err := r.eng.Update(t.Context(), func(tx *engine.Tx) error {
-		return own(tx).Put(partitionKey(keyOwner, r.position(0)), died.encode())
+		return own(tx).Put(partitionKey(keyOwner, r.position(0)), encodeOwner(died))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestAttemptOfAnOwnerThatRunsIsNotCounted(t *testing.T) {
 		return nil
 	}), ignorant)
 	kafkatest.Receive(t, began)
-	if a := r.attemptsAt(t, 0); a != (attempts{n: 1}) {
+	if a := r.attemptsAt(t, 0); a != (owner.Attempts{N: 1}) {
 		t.Errorf("a has stored %+v", a)
 	}
 	r.expel(t)
@@ -113,37 +113,6 @@ func TestAttemptOfAnOwnerThatRunsIsNotCounted(t *testing.T) {
 	}
 	a.cancel()
 	b.stop(t)
-}
-
-// It is not discounted once more when the partition is looked up again.
-func TestAttemptOfAnOwnerThatRunsIsDiscountedOnce(t *testing.T) {
-	eng := memEngine(t)
-	pos := engine.OffsetKey{Group: "g", Topic: "t"}
-	engines := func() *engine.Engine { return eng }
-	take := func(f *fence) {
-		t.Helper()
-		err := eng.Update(t.Context(), func(tx *engine.Tx) error {
-			return errors.Join(f.take(tx, 1), f.readTries(tx))
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	a, b := newFence(engines, pos), newFence(engines, pos)
-	defer alive.Delete(a.token)
-	defer alive.Delete(b.token)
-	take(&a)
-	for range 2 {
-		a.marked.Store(false) // the attempt before has failed
-		if err := a.mark(t.Context(), &kgo.Record{}, 9); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for range 3 {
-		if take(&b); b.tries.n != 1 {
-			t.Errorf("%d attempts are counted, want the one that has failed", b.tries.n)
-		}
-	}
 }
 
 // b has lost the partition, and does not know it when it takes the partition from a, which runs: no
@@ -172,11 +141,11 @@ func TestOwnerThatIsReplacedWhileItRunsDidNotDie(t *testing.T) {
 	kafkatest.Until(t, "b to be the owner", func() bool {
 		o, err := parseOwner(r.get(t, partitionKey(keyOwner, r.position(0))))
 		p := b.parts.get(topicPartition{r.topic, 0})
-		return err == nil && p != nil && o.token == p.fence.token
+		return err == nil && p != nil && p.fence.Owns(o)
 	})
 	r.send(t, 0, "x")
 	kafkatest.Receive(t, began)
-	if a := r.attemptsAt(t, 0); a != (attempts{}) {
+	if a := r.attemptsAt(t, 0); a != (owner.Attempts{}) {
 		t.Errorf("b has stored %+v before its handler has returned", a)
 	}
 	r.untilStored(t, 0, 2) // by a, which has taken the partition over again

@@ -16,6 +16,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/owner"
 )
 
 var errAway = errors.New("the schema registry is unavailable")
@@ -43,7 +44,7 @@ func checkWaits(t *testing.T, r *rig, m *member, away *atomic.Bool, want error) 
 	if n := r.stored(t, 0); n != 1 {
 		t.Errorf("the store is at %d", n)
 	}
-	if a := r.attemptsAt(t, 0); a != (attempts{}) {
+	if a := r.attemptsAt(t, 0); a != (owner.Attempts{}) {
 		t.Errorf("attempts %+v", a)
 	}
 	away.Store(false)

@@ -67,7 +67,7 @@ func (f *finder) failOpen() state {
 		return f.state.stopForNow("position", fmt.Errorf("%w: %w", ErrUnprotected, err), lookingUp)
 	}
 	f.state.topicID, f.state.next, f.state.epoch, f.state.cause = v.topicID, b.offset, b.epoch, nil
-	f.partition.fence.width = uint32(f.partition.c.opt.Batching.MaxBatch) // it is stored anew before the next claim
+	f.partition.fence.Widen(f.partition.c.opt.Batching.MaxBatch) // it is stored anew before the next claim
 	f.partition.open.Store(true)
 	f.partition.offsets.begin(b, f.state.epoch, authorOf(v.id).openMark(f.state.uncertain))
 	f.state.opened = true

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/owner"
 )
 
 // takenOver returns the partition as an assignment takes it over, without its goroutine.
@@ -30,11 +31,11 @@ func (r *rig) takenOver(t *testing.T, v *view, b beginning) *worker {
 }
 
 // leave writes to the store what an assignment that reached offset 100 would have left.
-func (r *rig) leave(t *testing.T, tried attempts, held time.Time) {
+func (r *rig) leave(t *testing.T, tried owner.Attempts, held time.Time) {
 	t.Helper()
 	pos := r.position(0)
 	err := r.eng.Update(context.Background(), func(tx *engine.Tx) error {
-		if err := own(tx).Put(partitionKey(keyAttempts, pos), tried.encode()); err != nil {
+		if err := own(tx).Put(partitionKey(keyOwner, pos), encodeOwner(owner.Record{Tries: tried})); err != nil {
 			return err
 		}
 		if err := tx.SetHold(holdName(pos), held); err != nil {
@@ -50,11 +51,11 @@ func (r *rig) leave(t *testing.T, tried attempts, held time.Time) {
 func TestSettingTheOffsetBackResetsTheState(t *testing.T) {
 	r := newRig(t, 1)
 	recent := time.Now().AddDate(0, 0, -7)
-	r.leave(t, attempts{offset: 0, n: 2}, recent)
+	r.leave(t, owner.Attempts{N: 2}, recent)
 	before := &view{store: &engine.Offset{Next: 100, LeaderEpoch: -1}, committed: &brokers.Commit{Offset: 100}, end: 10}
 	p := r.takenOver(t, before, beginning{offset: 0, epoch: -1, way: StartOver, kind: ErrAboveLog})
-	if p.partition.fence.tries != (attempts{}) || r.attemptsAt(t, 0) != (attempts{}) {
-		t.Errorf("%+v: attempts at a record of the earlier log", p.partition.fence.tries)
+	if p.partition.fence.Tries() != (owner.Attempts{}) || r.attemptsAt(t, 0) != (owner.Attempts{}) {
+		t.Errorf("%+v: attempts at a record of the earlier log", p.partition.fence.Tries())
 	}
 	if at := p.partition.hold.get(); !at.Before(recent) {
 		t.Errorf("weeks before %v may be dropped, although their records are read again", at)
@@ -67,10 +68,10 @@ func TestSettingTheOffsetBackResetsTheState(t *testing.T) {
 func TestContinuedAssignmentKeepsAttemptsAndHold(t *testing.T) {
 	r := newRig(t, 1)
 	recent := time.Now().AddDate(0, 0, -7).Truncate(time.Second).UTC()
-	r.leave(t, attempts{offset: 100, n: 2}, recent)
+	r.leave(t, owner.Attempts{Offset: 100, N: 2}, recent)
 	v := &view{store: &engine.Offset{Next: 100, LeaderEpoch: -1}, committed: &brokers.Commit{Offset: 90}, end: 200}
 	p := r.takenOver(t, v, beginning{offset: 100, epoch: -1})
-	if p.partition.fence.tries != (attempts{100, 2}) || !p.partition.hold.get().Equal(recent) || !p.partition.offsets.isSigned() {
-		t.Errorf("attempts %+v, hold %v, signed %v", p.partition.fence.tries, p.partition.hold.get(), p.partition.offsets.isSigned())
+	if p.partition.fence.Tries() != (owner.Attempts{Offset: 100, N: 2}) || !p.partition.hold.get().Equal(recent) || !p.partition.offsets.isSigned() {
+		t.Errorf("attempts %+v, hold %v, signed %v", p.partition.fence.Tries(), p.partition.hold.get(), p.partition.offsets.isSigned())
 	}
 }

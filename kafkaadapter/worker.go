@@ -52,7 +52,7 @@ func (w *worker) run() state {
 	if next == ended { // the fence is left, or the attempt was cut off
 		return ended
 	}
-	if err := w.partition.fence.unmark(w.partition.ctx); err != nil {
+	if err := w.partition.fence.Unmark(w.partition.ctx); err != nil {
 		return w.state.failed(err)
 	}
 	return next
@@ -61,7 +61,7 @@ func (w *worker) run() state {
 // rest waits before the next batch. The partition only waits: a process that dies meanwhile has made
 // no attempt at the next record.
 func (w *worker) rest(d time.Duration) state {
-	if err := w.partition.fence.unmark(w.partition.ctx); err != nil {
+	if err := w.partition.fence.Unmark(w.partition.ctx); err != nil {
 		return w.state.failed(err)
 	}
 	return waitMakingRoom(w.state, d, running)
@@ -78,7 +78,7 @@ func (w *worker) take() state {
 		case w.state.isOutdated(), w.state.large != nil: // the client has stopped before the batch
 			return lookingUp
 		}
-		recs, fault := w.partition.queue.Pop(w.state.buf[:0], min(w.state.size.n, int(w.partition.fence.width)))
+		recs, fault := w.partition.queue.Pop(w.state.buf[:0], min(w.state.size.n, w.partition.fence.Width()))
 		if w.state.buf = recs; len(recs) > 0 {
 			w.partition.handlers.hands.begin(w.partition.queue.PoppedBytes(), len(recs))
 		}
@@ -138,6 +138,13 @@ func (w *worker) faulted(err error) state {
 	return w.state.stopForNow("unreadable", err, lookingUp)
 }
 
+// isPositionError reports whether a fetch failed because of its offset, so that the partition must
+// be looked up again.
+func isPositionError(err error) bool {
+	return errors.As(err, new(*kgo.ErrDataLoss)) || errors.Is(err, kerr.OffsetOutOfRange) ||
+		errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.InconsistentTopicID) || errors.Is(err, ErrRecreated)
+}
+
 // work makes batches of the taken records, until all are done or the state changes.
 func (w *worker) work() state {
 	w.plan.take(len(w.state.taken))
@@ -145,8 +152,8 @@ func (w *worker) work() state {
 		if next := w.beforeBatch(); next != running {
 			return next
 		}
-		n := w.plan.size(len(w.state.taken), w.partition.fence.careful > 0)
-		if w.partition.fence.careful > 0 {
+		n := w.plan.size(len(w.state.taken), w.partition.fence.Careful() > 0)
+		if w.partition.fence.Careful() > 0 {
 			if err := w.mark(w.state.taken[0]); err != nil {
 				return w.state.failed(err)
 			}
@@ -255,8 +262,8 @@ func (w *worker) after(b *batch, n int) state {
 func (w *worker) restAfter(b *batch) time.Duration {
 	switch {
 	case w.isTriedAgain(b):
-		w.state.hinder("failing", fmt.Errorf("its handler has failed %d times: %w", w.partition.fence.tries.n, b.failed))
-		return w.delays.attempt(w.partition.fence.tries.n)
+		w.state.hinder("failing", fmt.Errorf("its handler has failed %d times: %w", w.partition.fence.Tries().N, b.failed))
+		return w.delays.attempt(w.partition.fence.Tries().N)
 	case b.inFlight && b.result.done == 0:
 		w.state.hinder("in_flight", errInFlight)
 		return w.delays.inFlight()
@@ -267,7 +274,7 @@ func (w *worker) restAfter(b *batch) time.Duration {
 // isTriedAgain reports whether the record after the batch has failed and is handled again. If not,
 // it becomes a dead letter without a pause.
 func (w *worker) isTriedAgain(b *batch) bool {
-	return b.failed != nil && uint64(w.partition.fence.tries.n) < w.partition.attemptLimit()
+	return b.failed != nil && uint64(w.partition.fence.Tries().N) < w.partition.attemptLimit()
 }
 
 // commitBatch commits as many of the first n taken records as it can in one batch of the store.
@@ -283,7 +290,7 @@ func (w *worker) commitBatch(n int) (*batch, error) {
 	w.state.lookEarly(recs[:n])
 	f := &w.partition.fence
 	err := driver.Update(w.partition.ctx, w.partition.engine(), func(tx *engine.Tx) error {
-		b = &batch{p: w.state, tx: tx, result: w.state.newResult(), tries: f.tries, marked: f.marked.Load(), began: time.Now(), low: math.MaxInt64}
+		b = &batch{p: w.state, tx: tx, result: w.state.newResult(), ours: f.State(), began: time.Now(), low: math.MaxInt64}
 		return b.judge(recs[:n], peek)
 	}, driver.UpdateOptions{Retries: 8, AllowUnsyncedDuplicates: true, Lane: w.state.lane, Expected: w.state.lookout.early.events,
 		OnPrefetched: func(claimed []bool) { w.state.lookout.early.decode(w.partition, claimed) }})
@@ -301,10 +308,7 @@ func (w *worker) commitBatch(n int) (*batch, error) {
 		w.partition.c.m.tally(w.partition.pos.Topic, &b.result.tally)
 	}
 	w.state.next, w.state.epoch, w.state.last = b.result.next, b.result.epoch, b.failed
-	f.marked.Store(b.marked)
-	f.tries = b.tries
-	f.width = max(f.width, b.width)
-	f.careful = max(0, f.careful-b.result.done)
+	f.Committed(b.ours, b.result.done)
 	w.plan.done(b.result.done)
 	w.state.blame = nil
 	if !b.holdAt.IsZero() {
@@ -333,7 +337,7 @@ func (w *worker) mark(rec *kgo.Record) error {
 	if !w.partition.route.transactional() || isControl(rec) {
 		return nil
 	}
-	return w.partition.fence.mark(w.partition.ctx, rec, w.partition.attemptLimit())
+	return w.partition.fence.Mark(w.partition.ctx, rec.Offset, w.partition.attemptLimit())
 }
 
 // batchFailed records which records of a batch of n may be the cause of the failure of HandleBatch.
@@ -360,7 +364,7 @@ func (w *worker) moveIdleHold() error {
 	}
 	var at time.Time
 	err := w.partition.engine().Update(w.partition.ctx, func(tx *engine.Tx) (err error) {
-		if err = w.partition.fence.check(tx); err == nil {
+		if err = w.partition.fence.Check(ownerTx{tx, w.partition.pos}); err == nil {
 			at, err = w.partition.hold.move(tx, time.Now())
 		}
 		return err

@@ -22,8 +22,8 @@ func TestBrokenAdaptersAreCaught(t *testing.T) {
 		name, file, rule, broken string
 		test                     string
 	}{
-		{"a lost fence check", "fence.go", "if err == nil && o.token != f.token {", "if err == nil && o.token != f.token && f.width == 1<<31 {", "TestMembers"},
-		{"commits without the store's identity", "commit.go", "p.Metadata = kmsg.StringPtr(identities[topicPartition{req.Topics[i].Topic, p.Partition}])", "_ = p", "TestEachEvent"},
+		{"a lost fence check", "internal/owner/fence.go", "if err == nil && !f.Owns(r) {", "if err == nil && !f.Owns(r) && r.Width == 1<<31 {", "TestMembers"},
+		{"commits without the store's identity", "commit.go", "rp.Metadata = kmsg.StringPtr(k[parts[topicPartition{req.Topics[i].Topic, rp.Partition}]].self)", "_ = rp", "TestEachEvent"},
 		{"a fetch that resumes one record late", "takeover.go", "opening{b.offset, v.topicID}", "opening{b.offset + min(1, b.offset), v.topicID}", "TestEachEvent"},
 		{"a revoked partition that is not cut off", "partition.go", "	p.cancel(ErrFenced)\n	if inOrder {", "	if waited >= 0 {\n		return false\n	}\n	p.cancel(ErrFenced)\n	if inOrder {", "TestMembers"},
 	} {
@@ -39,7 +39,7 @@ func TestBrokenAdaptersAreCaught(t *testing.T) {
 			if strings.Count(string(code), m.rule) != 1 {
 				t.Fatalf("%s has the rule %d times: %s", m.file, strings.Count(string(code), m.rule), m.rule)
 			}
-			mutant, overlay := filepath.Join(t.TempDir(), m.file), filepath.Join(t.TempDir(), "overlay.json")
+			mutant, overlay := filepath.Join(t.TempDir(), filepath.Base(m.file)), filepath.Join(t.TempDir(), "overlay.json")
 			replace, err := json.Marshal(map[string]map[string]string{"Replace": {path: mutant}})
 			if err != nil {
 				t.Fatal(err)
