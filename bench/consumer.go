@@ -18,6 +18,7 @@ import (
 	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/kafkaadapter"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 // A consumerKind is how a consumer decides which events it handles, and when it commits.
@@ -166,7 +167,7 @@ func consumerOptions(seeds []string, group string, routes ...kafkaadapter.Route)
 	return kafkaadapter.Options{
 		Group: group, Routes: routes, Client: []kgo.Opt{kgo.SeedBrokers(seeds...)},
 		Membership: kafkaadapter.Membership{InstanceID: topics.Instance},
-		Telemetry:  kafkaadapter.Telemetry{Logger: warnings()},
+		Telemetry:  telemetry.Options{Logger: warnings()},
 	}
 }
 

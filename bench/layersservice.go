@@ -24,6 +24,7 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 	"github.com/hapax-dev/hapax/outbox"
+	"github.com/hapax-dev/hapax/telemetry"
 	"github.com/hapax-dev/hapax/versions"
 )
 
@@ -246,7 +247,7 @@ func rowKey(row uint64) []byte { return fmt.Appendf(nil, "%016x", row) }
 func (p *service) relay() error {
 	r, err := outbox.New(p.e.Engine, outbox.Options{
 		Client: []kgo.Opt{kgo.SeedBrokers(p.Seeds...)}, Batch: outbox.Batch{Time: time.Second}, Lease: outbox.Lease{TTL: 3 * time.Second},
-		Telemetry: outbox.Telemetry{Registerer: p.metrics, Logger: warnings()},
+		Telemetry: telemetry.Options{Registerer: p.metrics, Logger: warnings()},
 	})
 	if err != nil {
 		return err

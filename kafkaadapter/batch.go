@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -157,7 +158,7 @@ func (b *batch) one(s *sighting, first bool) (fate, error) {
 	case engine.Duplicate:
 		b.result.tally.verdicts[engine.Duplicate]++
 		b.lower(r)
-		if p.partition.log.Enabled(p.partition.ctx, p.partition.c.opt.Telemetry.DuplicateLevel.Level()) {
+		if p.partition.log.Enabled(p.partition.ctx, slog.LevelDebug) {
 			b.notes = append(b.notes, note{rec: r.Record, event: r.Event, verdict: res.Verdict, record: res.Record})
 		}
 		return completed, nil

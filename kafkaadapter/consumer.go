@@ -61,7 +61,7 @@ func New(eng *engine.Engine, options Options) (*Consumer, error) {
 	if c.shared.decompressor, err = feed.NewDecompressor(c.shared.memory); err != nil {
 		return nil, err
 	}
-	c.shared.m, err = newMetrics(&c.shared.opt, options.Telemetry.Registerer, c.gauges)
+	c.shared.m, err = newMetrics(&c.shared.opt, c.shared.opt.Telemetry.Registerer, c.gauges)
 	return c, err
 }
 

@@ -137,8 +137,7 @@
 // attempts, dead letters, replays that are not accepted, records rejected or handled without a
 // claim, applied recovery policies, lost partitions, errors that the client retries itself, and once a
 // minute why Ready returns an error.
-// Info: a partition continues after a stop. Duplicates are logged at
-// Options.Telemetry.DuplicateLevel, Debug by default. To log messages of the client, set
+// Info: a partition continues after a stop. Debug: duplicates. To log messages of the client, set
 // kgo.WithLogger in Options.Client.
 //
 // A line is one line: texts of errors are cut to 2 KiB and escaped. Options.Telemetry.IDs says how

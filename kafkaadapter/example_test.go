@@ -15,6 +15,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/kafkaadapter"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 // Each alert is shown at most once, although one of them was sent twice.
@@ -102,7 +103,7 @@ func ExamplePermanent() {
 	consumer, err := kafkaadapter.New(eng, kafkaadapter.Options{
 		Group:     "billing",
 		Client:    []kgo.Opt{kgo.SeedBrokers(broker.ListenAddrs()...)},
-		Telemetry: kafkaadapter.Telemetry{Logger: slog.New(slog.DiscardHandler)},
+		Telemetry: telemetry.Options{Logger: slog.New(slog.DiscardHandler)},
 		Routes: []kafkaadapter.Route{{
 			Topics:      []string{"payments"},
 			Mode:        kafkaadapter.Transactional{Handle: credit, MaxAttempts: 5},

@@ -12,7 +12,7 @@ import (
 // lagLoop requests the ends of the logs from the brokers, independently of polling, so that the lag
 // of a paused, stopped or idle partition is known, too.
 func (c *shared) lagLoop(ctx context.Context, parts *assignments) {
-	t := time.NewTicker(c.opt.Telemetry.LagInterval)
+	t := time.NewTicker(c.opt.lagInterval)
 	defer t.Stop()
 	for {
 		c.measure(ctx, parts.all())

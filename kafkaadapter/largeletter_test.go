@@ -209,7 +209,7 @@ func TestDeadLetterTopicIsCheckedAtTheStart(t *testing.T) {
 	r := newRig(t, 1)
 	r.DeleteTopic(t, r.topic+"-dlt")
 	r.send(t, 0, "a")
-	m := r.start(t, r.work(1, nil), func(o *Options) { o.Telemetry.LagInterval = 20 * time.Millisecond })
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.lagInterval = 20 * time.Millisecond })
 	r.untilStored(t, 0, 1)
 	kafkatest.Until(t, "the missing topic", func() bool { return errors.Is(m.Ready(), ErrLetterTopic) })
 	if err := m.Ready(); !errors.Is(err, ErrNotReady) || !strings.Contains(err.Error(), r.topic+"-dlt does not exist: create it") {

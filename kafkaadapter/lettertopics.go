@@ -42,7 +42,7 @@ func (c *shared) batchBytes(topic string) int32 {
 	return 1 << 20
 }
 
-// letterTopicLoop checks the dead-letter topics at the start and then every Telemetry.LagInterval
+// letterTopicLoop checks the dead-letter topics at the start and then every lagInterval
 // until all can be written. It logs new faults.
 func (c *shared) letterTopicLoop(ctx context.Context) {
 	logged := make(map[string]string)
@@ -62,7 +62,7 @@ func (c *shared) letterTopicLoop(ctx context.Context) {
 				c.opt.Telemetry.Logger.Error("a dead-letter topic cannot be written; a partition stops at its first dead letter", "group", c.opt.Group, "error", fault)
 			}
 		}
-		if wait.For(ctx, c.opt.Telemetry.LagInterval) != nil {
+		if wait.For(ctx, c.opt.lagInterval) != nil {
 			return
 		}
 	}

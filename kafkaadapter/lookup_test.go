@@ -248,7 +248,7 @@ func TestLagOfAPartitionThatIsStoppedBeforeItsLookUp(t *testing.T) {
 	m.stop(t)
 	r.send(t, 0, numbered("b", 3)...)
 	r.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetFetch}, Topic: r.topic, Err: kerr.TopicAuthorizationFailed, Count: -1})
-	m = r.start(t, r.work(1, nil), func(o *Options) { o.Telemetry.LagInterval = 20 * time.Millisecond })
+	m = r.start(t, r.work(1, nil), func(o *Options) { o.lagInterval = 20 * time.Millisecond })
 	if e := m.stoppedOne(t); e.Reason != "unauthorized" {
 		t.Errorf("stopped: %v", e)
 	}

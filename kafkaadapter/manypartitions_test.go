@@ -25,7 +25,7 @@ func TestManyPartitionsShareRequests(t *testing.T) {
 			return nil, nil, false
 		})
 	}
-	m := r.start(t, r.work(1, nil), rarely, func(o *Options) { o.Telemetry.LagInterval = time.Hour })
+	m := r.start(t, r.work(1, nil), rarely, func(o *Options) { o.lagInterval = time.Hour })
 	kafkatest.Until(t, "the partitions", func() bool { return len(m.parts.all()) == partitions })
 	untilReady(t, m)
 	if n := signatures.Load(); n > partitions/2 { // one for each if they were alone

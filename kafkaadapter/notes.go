@@ -12,6 +12,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/untrusted"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 // A note is a log message about a record, logged when the batch has committed.
@@ -45,13 +46,13 @@ func (n *note) text() string {
 
 // logNotes logs the results of a committed batch for its records: the first one by one, and the others
 // together, one line for each result.
-func logNotes(ctx context.Context, log *slog.Logger, o *Telemetry, notes []note) {
+func logNotes(ctx context.Context, log *slog.Logger, o *telemetry.Options, notes []note) {
 	var more []summary
 	for i := range notes {
 		n := &notes[i]
 		switch {
 		case n.verdict == engine.Duplicate && n.policy == "":
-			n.log(ctx, log, o, o.DuplicateLevel.Level())
+			n.log(ctx, log, o, slog.LevelDebug)
 		case i < maxNotes:
 			n.log(ctx, log, o, slog.LevelWarn)
 		default:
@@ -65,7 +66,7 @@ func logNotes(ctx context.Context, log *slog.Logger, o *Telemetry, notes []note)
 	}
 }
 
-func (n *note) log(ctx context.Context, log *slog.Logger, o *Telemetry, level slog.Level) {
+func (n *note) log(ctx context.Context, log *slog.Logger, o *telemetry.Options, level slog.Level) {
 	if !log.Enabled(ctx, level) {
 		return
 	}

@@ -10,12 +10,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 // logged returns the lines of the log of a batch's notes.
 func logged(notes []note) []string {
 	var l logs
-	o := Telemetry{DuplicateLevel: slog.LevelDebug}
+	o := telemetry.Options{}
 	logNotes(context.Background(), slog.New(slog.NewTextHandler(&l, nil)), &o, notes)
 	return strings.Split(strings.TrimSpace(string(l.all)), "\n")
 }

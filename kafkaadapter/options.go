@@ -3,19 +3,15 @@ package kafkaadapter
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/limits"
-	"github.com/hapax-dev/hapax/internal/untrusted"
-	"github.com/hapax-dev/hapax/redact"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 // Defaults for zero values of Options, and limits.
@@ -26,13 +22,15 @@ const (
 	DefaultBatchTime        = 100 * time.Millisecond
 	DefaultDrainTimeout     = 10 * time.Second
 	DefaultShutdownTimeout  = 10 * time.Second
-	DefaultLagInterval      = 10 * time.Second
 	DefaultSilenceTimeout   = 30 * time.Second
 	DefaultCommitInterval   = time.Second
 	DefaultAllowedLateness  = 7 * 24 * time.Hour
 	DefaultMinBackoff       = 100 * time.Millisecond
 	DefaultMaxBackoff       = 30 * time.Second
 )
+
+// lagInterval is the time between look-ups of topics and of the ends of the logs, for the lag of partitions.
+const lagInterval = 10 * time.Second
 
 // Options configure a Consumer. Group, Routes and the seed brokers in Client are required; the zero
 // value of every other field has a stated default.
@@ -71,10 +69,12 @@ type Options struct {
 	// engine's Err is nil. All routes must be AtMostOnce, because without a store there is no
 	// transaction.
 	ReopenStore func(ctx context.Context) (*engine.Engine, error)
-	// Telemetry says where logs, metrics and traces go.
-	Telemetry Telemetry
+	// Telemetry says where logs, metrics and traces go. Metrics are registered from New until Run returns.
+	Telemetry telemetry.Options
 	// Hooks are functions of the application that the consumer calls.
 	Hooks Hooks
+
+	lagInterval time.Duration // between look-ups of topics and of the ends of logs; set by tests
 }
 
 // Membership is the consumer's part in the group.
@@ -145,25 +145,6 @@ type Timeouts struct {
 	Backoff Backoff
 }
 
-// Telemetry says where logs, metrics and traces go.
-type Telemetry struct {
-	// Logger receives the log: see the package documentation. nil = slog.Default().
-	Logger *slog.Logger
-	// IDs says how ids of events are shown in the log. The zero value shows them.
-	IDs redact.IDs
-	// DuplicateLevel is the level at which duplicates are logged. nil = slog.LevelDebug.
-	DuplicateLevel slog.Leveler
-	// Registerer registers the metrics of the package documentation. nil: none are registered.
-	Registerer prometheus.Registerer
-	// Propagator reads the trace context from a record's headers for its handler. nil = W3C trace
-	// context. Add propagation.Baggage only if all producers are trusted: clients of the handler pass
-	// baggage on to other services.
-	Propagator propagation.TextMapPropagator
-	// LagInterval is the time between look-ups of the ends of the logs, for the lag of partitions.
-	// 0 = DefaultLagInterval.
-	LagInterval time.Duration
-}
-
 // Hooks are functions of the application that the consumer calls. They must return quickly, because
 // rebalances wait for those about assignments.
 type Hooks struct {
@@ -207,12 +188,8 @@ func (o *Options) complete() {
 	defaulted(&o.Timeouts.Backoff.Max, DefaultMaxBackoff)
 	defaulted(&o.Timeouts.Drain, DefaultDrainTimeout)
 	defaulted(&o.Timeouts.Shutdown, DefaultShutdownTimeout)
-	defaulted(&o.Telemetry.LagInterval, DefaultLagInterval)
+	defaulted(&o.lagInterval, lagInterval)
 	defaulted(&o.Timeouts.Silence, DefaultSilenceTimeout)
-	o.Telemetry.Logger = untrusted.Logger(o.Telemetry.Logger)
-	if o.Telemetry.DuplicateLevel == nil {
-		o.Telemetry.DuplicateLevel = slog.LevelDebug
-	}
 }
 
 // check returns an error for invalid options. Defaults must be set before.
@@ -235,14 +212,15 @@ func (o *Options) check() error {
 	}{
 		{"Membership.CommitInterval", o.Membership.CommitInterval}, {"Batching.BatchTime", o.Batching.BatchTime},
 		{"Timeouts.Backoff.Min", o.Timeouts.Backoff.Min}, {"Timeouts.Drain", o.Timeouts.Drain}, {"Timeouts.Shutdown", o.Timeouts.Shutdown},
-		{"Timeouts.Silence", o.Timeouts.Silence}, {"Telemetry.LagInterval", o.Telemetry.LagInterval},
+		{"Timeouts.Silence", o.Timeouts.Silence},
 	} {
 		if d.value < 0 {
 			return fmt.Errorf("%w: Options.%s is %v: give 0 or more", ErrOption, d.name, d.value)
 		}
 	}
-	if err := o.Telemetry.IDs.Check(); err != nil {
-		return fmt.Errorf("%w: Options.Telemetry.IDs: %w", ErrOption, err)
+	var err error
+	if o.Telemetry, err = o.Telemetry.Complete(); err != nil {
+		return fmt.Errorf("%w: Options.Telemetry.%w", ErrOption, err)
 	}
 	if err := o.Membership.checkPinned(); err != nil {
 		return err

@@ -51,7 +51,7 @@ func TestStopEndsWhileItsPartitionIsPaused(t *testing.T) {
 	r := newRig(t, 1)
 	r.DeleteTopic(t, r.topic+"-dlt")
 	r.send(t, 0, "poison")
-	m := r.start(t, r.work(1, failing(errHandler, "poison")), func(o *Options) { o.Telemetry.LagInterval = 50 * time.Millisecond })
+	m := r.start(t, r.work(1, failing(errHandler, "poison")), func(o *Options) { o.lagInterval = 50 * time.Millisecond })
 	if e := m.stoppedOne(t); !errors.Is(e, ErrDeadLetter) {
 		t.Errorf("stopped: %v", e)
 	}

@@ -17,7 +17,7 @@ import (
 
 // impatient shortens the limits for silence and lag.
 func impatient(o *Options) {
-	o.Timeouts.Silence, o.Telemetry.LagInterval = 50*time.Millisecond, 10*time.Millisecond
+	o.Timeouts.Silence, o.lagInterval = 50*time.Millisecond, 10*time.Millisecond
 }
 
 // The client retries errors of a broker's disk silently.

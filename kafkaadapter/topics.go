@@ -13,7 +13,7 @@ import (
 func (c *shared) topicLoop(ctx context.Context) {
 	for {
 		c.lookForTopics(ctx)
-		if wait.For(ctx, c.opt.Telemetry.LagInterval) != nil {
+		if wait.For(ctx, c.opt.lagInterval) != nil {
 			return
 		}
 	}

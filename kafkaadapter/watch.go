@@ -77,7 +77,7 @@ func checkProgress(p *partition) {
 // way.
 func (p *partition) hasWork(next int64) bool {
 	told := time.Since(time.Unix(0, p.ends.stableAt.Load()))
-	return p.ends.stable.Load() > next || told > max(p.c.opt.Timeouts.Silence, 2*p.c.opt.Telemetry.LagInterval) || p.handlers.batchAge() > 0
+	return p.ends.stable.Load() > next || told > max(p.c.opt.Timeouts.Silence, 2*p.c.opt.lagInterval) || p.handlers.batchAge() > 0
 }
 
 // hindranceOf returns what the partition waits for at its offset.

@@ -16,7 +16,7 @@
 // # What happens to a message
 //
 //	claimed           the handler runs, and its error is returned
-//	duplicate         nil is returned without calling the handler; a warning is logged, at most one in a second
+//	duplicate         nil is returned without calling the handler; it is logged at level debug
 //	being handled     an InProgressError with the time until which to wait; the message is neither acknowledged nor handled
 //	store failed      its error; with Options.FailOpen the handler runs without a claim, also if the store stalls
 //	another message   ErrMismatch: it has the id of a message with a different Options.Fingerprint
@@ -50,7 +50,7 @@
 //
 // # Metrics
 //
-// With Options.Registerer: dedup_listener_messages_total{consumer_scope_id, queue, outcome}, where
+// With a Registerer in Options.Telemetry: dedup_listener_messages_total{consumer_scope_id, queue, outcome}, where
 // outcome is
 //
 //	handled      the handler returned nil, and its claim is done

@@ -11,6 +11,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/listener"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 // A listener of a queue of prizes. The queue delivers one message twice.
@@ -31,9 +32,9 @@ func ExampleWrap() {
 		return nil
 	}
 	handle, err := listener.Wrap(eng, allocate, listener.Options[Prize]{
-		Queue:  "prizes",
-		ID:     func(p Prize) string { return p.Headers[correlation.Header] },
-		Logger: slog.New(slog.DiscardHandler),
+		Queue:     "prizes",
+		ID:        func(p Prize) string { return p.Headers[correlation.Header] },
+		Telemetry: telemetry.Options{Logger: slog.New(slog.DiscardHandler)},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -66,9 +67,9 @@ func ExampleWrapResult() {
 		return fmt.Appendf(nil, "ticket %d for %s", tickets, o.Item), nil
 	}
 	handle, err := listener.WrapResult(eng, book, listener.Options[Order]{
-		Queue:  "orders",
-		ID:     func(o Order) string { return o.ID },
-		Logger: slog.New(slog.DiscardHandler),
+		Queue:     "orders",
+		ID:        func(o Order) string { return o.ID },
+		Telemetry: telemetry.Options{Logger: slog.New(slog.DiscardHandler)},
 	})
 	if err != nil {
 		log.Fatal(err)

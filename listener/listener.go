@@ -61,7 +61,7 @@ func wrap[M any](eng *engine.Engine, handle func(context.Context, M) ([]byte, er
 	if err := o.checkWindow(eng); err != nil {
 		return nil, err
 	}
-	messages, err := newMessages(o.Registerer)
+	messages, err := newMessages(o.Telemetry.Registerer)
 	if err != nil {
 		return nil, err
 	}
@@ -79,8 +79,7 @@ type listener[M any] struct {
 	handle   func(context.Context, M) ([]byte, error)
 	messages *prometheus.CounterVec
 
-	duplicates throttle
-	quota      *quota.Quota
+	quota *quota.Quota
 }
 
 // receive judges one delivery.
@@ -109,15 +108,15 @@ func (l *listener[M]) receive(ctx context.Context, message M) ([]byte, error) {
 		return []byte(r.Record.Data), nil
 	case engine.Pending, engine.InFlight:
 		l.count(inProgress)
-		return nil, &InProgressError{ID: id, LeaseEnd: r.Record.LeaseEnd, shown: l.Options.IDs.Text(id)}
+		return nil, &InProgressError{ID: id, LeaseEnd: r.Record.LeaseEnd, shown: l.Options.Telemetry.IDs.Text(id)}
 	case engine.Mismatch:
 		l.count(refused)
-		return nil, fmt.Errorf("%w: %s", ErrMismatch, l.Options.IDs.Text(id))
+		return nil, fmt.Errorf("%w: %s", ErrMismatch, l.Options.Telemetry.IDs.Text(id))
 	case engine.Failed:
 		return l.notJudged(ctx, message, id, err)
 	}
 	l.count(refused)
-	return nil, fmt.Errorf("listener: message %s is %v: check the clock of this machine", l.Options.IDs.Text(id), r.Verdict)
+	return nil, fmt.Errorf("listener: message %s is %v: check the clock of this machine", l.Options.Telemetry.IDs.Text(id), r.Verdict)
 }
 
 // claim claims the event. With FailOpen it gives up early enough to handle the message.
@@ -130,13 +129,13 @@ func (l *listener[M]) claim(ctx context.Context, ev engine.Event) (engine.Result
 	return l.eng.TryClaim(ctx, ev)
 }
 
-// logDuplicate logs a duplicate: as a warning at most once in duplicatesEvery, and otherwise at
-// level debug.
 func (l *listener[M]) logDuplicate(ctx context.Context, id string, first *engine.ClaimRecord) {
-	level, skipped := l.duplicates.level(time.Now())
-	l.Options.Logger.LogAttrs(ctx, level, "listener: duplicate message skipped", l.Options.IDs.Attr("correlation_id", id),
+	if !l.Options.Telemetry.Logger.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
+	l.Options.Telemetry.Logger.LogAttrs(ctx, slog.LevelDebug, "listener: duplicate message skipped", l.Options.Telemetry.IDs.Attr("correlation_id", id),
 		slog.String("consumer_scope_id", l.Options.Scope), slog.String("queue", l.Options.Queue),
-		slog.Time("first_seen", first.FirstSeen), slog.String("first_queue", first.Origin.Topic), slog.Int("not_logged", skipped))
+		slog.Time("first_seen", first.FirstSeen), slog.String("first_queue", first.Origin.Topic))
 }
 
 // notJudged returns the error for a message that the engine could not judge.
@@ -154,7 +153,7 @@ func (l *listener[M]) notJudged(ctx context.Context, message M, id string, err e
 	default:
 		l.count(storeError)
 	}
-	return nil, fmt.Errorf("listener: message %s could not be claimed: %w", l.Options.IDs.Text(id), err)
+	return nil, fmt.Errorf("listener: message %s could not be claimed: %w", l.Options.Telemetry.IDs.Text(id), err)
 }
 
 // run calls the handler after its claim has become final.
@@ -190,7 +189,7 @@ func (l *listener[M]) runLeased(ctx context.Context, message M, id string, lease
 	returned = true
 	stop()
 	if err == nil && len(result) > limits.DataBytes {
-		err = fmt.Errorf("listener: the result of message %s has %d bytes, the limit is %d: store it elsewhere and return a reference", l.Options.IDs.Text(id), len(result), limits.DataBytes)
+		err = fmt.Errorf("listener: the result of message %s has %d bytes, the limit is %d: store it elsewhere and return a reference", l.Options.Telemetry.IDs.Text(id), len(result), limits.DataBytes)
 	}
 	if err != nil {
 		return nil, l.release(ctx, id, lease, err)
@@ -214,7 +213,7 @@ func (l *listener[M]) enter(ctx context.Context, message M, id string, lease *en
 	if err == nil {
 		err = ErrTooMany
 	}
-	return "", l.release(context.WithoutCancel(ctx), id, lease, fmt.Errorf("%w: %s", err, l.Options.IDs.Text(id)))
+	return "", l.release(context.WithoutCancel(ctx), id, lease, fmt.Errorf("%w: %s", err, l.Options.Telemetry.IDs.Text(id)))
 }
 
 // patience is how long the end of a claim may take while the store stalls: at most the lease, after
@@ -232,7 +231,7 @@ func (l *listener[M]) release(ctx context.Context, id string, lease *engine.Leas
 	ctx, cancel := context.WithTimeout(ctx, l.patience())
 	defer cancel()
 	if err := l.eng.Release(ctx, lease); err != nil {
-		return errors.Join(cause, fmt.Errorf("listener: message %s could not be released, it waits for the end of its lease: %w", l.Options.IDs.Text(id), err))
+		return errors.Join(cause, fmt.Errorf("listener: message %s could not be released, it waits for the end of its lease: %w", l.Options.Telemetry.IDs.Text(id), err))
 	}
 	return cause
 }
@@ -255,7 +254,7 @@ func (l *listener[M]) finish(ctx context.Context, id, group string, lease *engin
 	default:
 		l.count(storeError)
 	}
-	return fmt.Errorf("listener: message %s was handled, and its claim could not be finished: %w", l.Options.IDs.Text(id), err)
+	return fmt.Errorf("listener: message %s was handled, and its claim could not be finished: %w", l.Options.Telemetry.IDs.Text(id), err)
 }
 
 // keep renews the lease until stop is called, and calls lost when another listener has taken the
@@ -287,7 +286,7 @@ func (l *listener[M]) keep(ctx context.Context, lease *engine.Lease, lost contex
 }
 
 func (l *listener[M]) warnOpen(ctx context.Context, id string, err error) {
-	l.Options.Logger.LogAttrs(ctx, slog.LevelWarn, "listener: message handled although the store failed", l.Options.IDs.Attr("correlation_id", id),
+	l.Options.Telemetry.Logger.LogAttrs(ctx, slog.LevelWarn, "listener: message handled although the store failed", l.Options.Telemetry.IDs.Attr("correlation_id", id),
 		slog.String("consumer_scope_id", l.Options.Scope), slog.String("queue", l.Options.Queue), slog.Any("error", err))
 }
 

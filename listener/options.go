@@ -3,16 +3,12 @@ package listener
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/limits"
-	"github.com/hapax-dev/hapax/internal/untrusted"
-	"github.com/hapax-dev/hapax/redact"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 // The defaults of Options.
@@ -85,19 +81,10 @@ type Options[M any] struct {
 	// (engine.ErrStopped): open the store again, and wrap the handler with the new engine.
 	FailOpen bool
 
-	// Logger receives warnings of duplicates, and one for each message that is handled because of
-	// FailOpen. A listener logs at most one duplicate in a second as a warning, with the number of
-	// duplicates since the last warning (not_logged). The others are logged at level debug. nil =
-	// slog.Default().
-	Logger *slog.Logger
-
-	// IDs says how correlation ids are shown in the log and in the texts of errors. The zero value shows
-	// them.
-	IDs redact.IDs
-
-	// Registerer registers the metrics of the package documentation; listeners may share one. nil:
-	// none are registered.
-	Registerer prometheus.Registerer
+	// Telemetry says where the log and the metrics of the package documentation go, and how correlation
+	// ids are shown. Duplicates are logged at level debug, and each message that is handled because of
+	// FailOpen as a warning. Listeners may share one registry.
+	Telemetry telemetry.Options
 }
 
 // failOpenAfter is how long FailOpen waits for a store that stalls.
@@ -121,9 +108,9 @@ func (o Options[M]) withDefaults() (Options[M], error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	o.Logger = untrusted.Logger(o.Logger)
-	if err := o.IDs.Check(); err != nil {
-		return o, fmt.Errorf("listener: Options.IDs: %w", err)
+	var err error
+	if o.Telemetry, err = o.Telemetry.Complete(); err != nil {
+		return o, fmt.Errorf("listener: Options.Telemetry.%w", err)
 	}
 	switch {
 	case o.ID == nil:

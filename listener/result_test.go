@@ -12,12 +12,13 @@ import (
 
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/listener"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 // wrapResult makes a listener whose results are "run 1", "run 2" and so on.
 func (r *rig) wrapResult(fail func() error, change func(*listener.Options[message])) (func(context.Context, message) ([]byte, error), *atomic.Int64) {
 	r.t.Helper()
-	o := listener.Options[message]{ID: idOf, Queue: "prizes", Registerer: r.reg}
+	o := listener.Options[message]{ID: idOf, Queue: "prizes", Telemetry: telemetry.Options{Registerer: r.reg}}
 	if change != nil {
 		change(&o)
 	}

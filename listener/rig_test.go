@@ -17,6 +17,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/listener"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 var ctx = context.Background()
@@ -56,7 +57,7 @@ func open(t *testing.T, store storage.Store) *engine.Engine {
 // wrap makes a listener with the rig's log and metrics; change may be nil.
 func (r *rig) wrap(handle func(context.Context, message) error, change func(*listener.Options[message])) func(context.Context, message) error {
 	r.t.Helper()
-	o := listener.Options[message]{ID: idOf, Queue: "prizes", Logger: slog.New(slog.NewJSONHandler(&r.log, nil)), Registerer: r.reg}
+	o := listener.Options[message]{ID: idOf, Queue: "prizes", Telemetry: telemetry.Options{Logger: slog.New(slog.NewJSONHandler(&r.log, nil)), Registerer: r.reg}}
 	if change != nil {
 		change(&o)
 	}

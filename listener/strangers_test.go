@@ -9,6 +9,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/hostile"
 	"github.com/hapax-dev/hapax/listener"
 	"github.com/hapax-dev/hapax/redact"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 // TestLogAndErrorsShowIDsOfStrangersAsTheOptionSays: duplicates, messages that are in progress or
@@ -20,7 +21,7 @@ func TestLogAndErrorsShowIDsOfStrangersAsTheOptionSays(t *testing.T) {
 			var log hostile.Log
 			fingerprint := "first"
 			options := func(o *listener.Options[message]) {
-				o.Logger, o.IDs = log.Logger(), how
+				o.Telemetry.Logger, o.Telemetry.IDs = log.Logger(), how
 				o.Fingerprint = func(message) string { return fingerprint }
 				o.Group, o.MaxPerGroup = func(message) string { return "all" }, 2
 			}
@@ -57,7 +58,7 @@ func TestLogAndErrorsShowIDsOfStrangersAsTheOptionSays(t *testing.T) {
 			r.mem.Fail(errors.New("disk on fire"))
 			check(f(ctx, message{id: hostile.ID + "d"}), hostile.ID+"d")
 			open := r.wrap(func(context.Context, message) error { return nil }, func(o *listener.Options[message]) {
-				o.Logger, o.IDs, o.FailOpen = log.Logger(), how, true
+				o.Telemetry.Logger, o.Telemetry.IDs, o.FailOpen = log.Logger(), how, true
 			})
 			wantNil(t, open(ctx, message{id: hostile.ID + "e"}))
 			log.Check(t, how, hostile.ID+"e")
@@ -68,8 +69,8 @@ func TestLogAndErrorsShowIDsOfStrangersAsTheOptionSays(t *testing.T) {
 func TestShortSecretForIDsIsRefused(t *testing.T) {
 	r := newRig(t)
 	_, err := listener.Wrap(r.eng, func(context.Context, message) error { return nil },
-		listener.Options[message]{ID: idOf, IDs: redact.Hashed([]byte("short"))})
-	if err == nil || !strings.Contains(err.Error(), "listener: Options.IDs") {
+		listener.Options[message]{ID: idOf, Telemetry: telemetry.Options{IDs: redact.Hashed([]byte("short"))}})
+	if err == nil || !strings.Contains(err.Error(), "listener: Options.Telemetry.IDs") {
 		t.Error(err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/outbox"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 // A transaction changes a balance and sends a receipt: both or neither.
@@ -82,7 +83,7 @@ func ExampleRelay_Parked() {
 	relay, err := outbox.New(eng, outbox.Options{
 		Client:    []kgo.Opt{kgo.SeedBrokers(broker.ListenAddrs()...)},
 		Retry:     outbox.Retry{Attempts: 1}, // 0 = outbox.DefaultAttempts
-		Telemetry: outbox.Telemetry{Logger: slog.New(slog.DiscardHandler)},
+		Telemetry: telemetry.Options{Logger: slog.New(slog.DiscardHandler)},
 	})
 	if err != nil {
 		log.Fatal(err)

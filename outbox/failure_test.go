@@ -16,6 +16,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/entry"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 func parkedIDs(t testing.TB, r *Relay) (ids []string) {
@@ -280,7 +281,7 @@ func TestUnansweredBatchFailsAfterItsTime(t *testing.T) {
 func TestFiguresOfTheOutbox(t *testing.T) {
 	r := newRig(t)
 	registry := prometheus.NewPedanticRegistry()
-	relay := r.relay(Options{Telemetry: Telemetry{Registerer: registry, Logger: quiet().Logger}, Retry: Retry{Attempts: 1}})
+	relay := r.relay(Options{Telemetry: telemetry.Options{Registerer: registry, Logger: quiet().Logger}, Retry: Retry{Attempts: 1}})
 	r.produce("bad", "b")
 	r.produceDue(r.clock.Now().Add(time.Minute), "soon")
 	r.produceDue(r.clock.Now().Add(time.Hour), "later")

@@ -18,6 +18,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/entry"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 // sicken makes a partition of a topic unavailable until the fault is removed.
@@ -96,7 +97,7 @@ func (r *rig) untilHeld(relay *Relay) {
 func TestMessagesOfAHeldPartitionAreNotSent(t *testing.T) {
 	r := newRig(t)
 	registry := prometheus.NewRegistry()
-	relay := r.relay(Options{Batch: Batch{Entries: 10}, Telemetry: Telemetry{Registerer: registry, Logger: quiet().Logger}})
+	relay := r.relay(Options{Batch: Batch{Entries: 10}, Telemetry: telemetry.Options{Registerer: registry, Logger: quiet().Logger}})
 	r.broker.setHoldTopic("sick")
 	r.messages("sick", "k", 0, 3)
 	r.messages("out", "k", 0, 3)

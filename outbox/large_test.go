@@ -17,6 +17,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/entry"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 // A message above the client's usual limit is published if its topic takes it, and small messages
@@ -116,7 +117,7 @@ func TestLimitThatMayNotBeReadIsLoggedOnce(t *testing.T) {
 	b := kafkatest.Start(t, kafkatest.Options{})
 	b.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Err: kerr.TopicAuthorizationFailed, Count: -1})
 	var log bytes.Buffer
-	relay, err := New(openEngine(t, newMemDisk().open(t), nil), Options{Client: b.ClientOptions(), Telemetry: Telemetry{Logger: slog.New(slog.NewTextHandler(&log, nil))}})
+	relay, err := New(openEngine(t, newMemDisk().open(t), nil), Options{Client: b.ClientOptions(), Telemetry: telemetry.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}})
 	if err != nil {
 		t.Fatal(err)
 	}

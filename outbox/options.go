@@ -3,15 +3,12 @@ package outbox
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/hapax-dev/hapax/internal/untrusted"
-	"github.com/hapax-dev/hapax/redact"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 // Options configure a Relay. Client must be set, unless the relay is disabled.
@@ -30,10 +27,12 @@ type Options struct {
 	// times and the ends of backoffs wake the relay at once. 0 = DefaultInterval.
 	Interval time.Duration
 
-	Batch     Batch
-	Lease     Lease
-	Retry     Retry
-	Telemetry Telemetry
+	Batch Batch
+	Lease Lease
+	Retry Retry
+
+	// Telemetry says where the log, with the ids of messages, and the metrics go.
+	Telemetry telemetry.Options
 
 	// Clock is the source of time for leases, polling and backoff; timestamps of records are those of
 	// the machine. nil = the clock of the machine.
@@ -86,17 +85,6 @@ type Retry struct {
 	Attempts int
 }
 
-// Telemetry configures the logger and the registry of metrics.
-type Telemetry struct {
-	// Logger receives the log. nil = slog.Default().
-	Logger *slog.Logger
-	// IDs says how ids of messages are shown in the log and in the texts of errors. The zero value
-	// shows them.
-	IDs redact.IDs
-	// Registerer registers the metrics of the package documentation. nil: none are registered.
-	Registerer prometheus.Registerer
-}
-
 // The defaults of Options, and limits.
 const (
 	DefaultInterval     = 5 * time.Second
@@ -122,7 +110,10 @@ func (o Options) withDefaults() (Options, error) {
 	defaulted(&o.Retry.Min, DefaultMinBackoff)
 	defaulted(&o.Retry.Max, max(DefaultMaxBackoff, o.Retry.Min))
 	defaulted(&o.Retry.Attempts, DefaultAttempts)
-	o.Telemetry.Logger = untrusted.Logger(o.Telemetry.Logger)
+	var err error
+	if o.Telemetry, err = o.Telemetry.Complete(); err != nil {
+		return o, fmt.Errorf("outbox: Options.Telemetry.%w", err)
+	}
 	if o.Clock == nil {
 		o.Clock = machineClock{}
 	}
@@ -144,9 +135,6 @@ func defaulted[T comparable](field *T, value T) {
 func (o *Options) check() error {
 	refuse := func(field, why string, args ...any) error {
 		return fmt.Errorf("outbox: Options.%s %s", field, fmt.Sprintf(why, args...))
-	}
-	if err := o.Telemetry.IDs.Check(); err != nil {
-		return fmt.Errorf("outbox: Options.Telemetry.IDs: %w", err)
 	}
 	switch {
 	case len(o.Client) == 0 && !o.Disabled:

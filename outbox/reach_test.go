@@ -15,6 +15,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 // A syncBuffer is a buffer for concurrent use.
@@ -70,7 +71,7 @@ func TestRelayThatCannotConnectSaysWhy(t *testing.T) {
 			log, reg, eng := &syncBuffer{}, prometheus.NewRegistry(), openEngine(t, newMemDisk().open(t), nil)
 			relay, err := New(eng, Options{
 				Client:    []kgo.Opt{kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.SASL(plain.Auth{User: "user", Pass: password}.AsMechanism())},
-				Telemetry: Telemetry{Registerer: reg, Logger: slog.New(slog.NewTextHandler(log, nil))},
+				Telemetry: telemetry.Options{Registerer: reg, Logger: slog.New(slog.NewTextHandler(log, nil))},
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/entry"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 var (
@@ -304,7 +305,7 @@ func newRig(t testing.TB) *rig {
 	return r
 }
 
-func quiet() Telemetry { return Telemetry{Logger: slog.New(slog.DiscardHandler)} }
+func quiet() telemetry.Options { return telemetry.Options{Logger: slog.New(slog.DiscardHandler)} }
 
 // relay makes a relay that publishes to the fake broker.
 func (r *rig) relay(o Options) *Relay {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hapax-dev/hapax/internal/hostile"
 	"github.com/hapax-dev/hapax/redact"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 func TestLogAndErrorsShowIDsAsTheOptionSays(t *testing.T) {
@@ -19,7 +20,7 @@ func TestLogAndErrorsShowIDsAsTheOptionSays(t *testing.T) {
 			r := newRig(t)
 			r.broker.setAnswer(func(*kgo.Record, int) error { return fmt.Errorf("%s: %w", hostile.Text, kerr.InvalidRecord) })
 			var log hostile.Log
-			relay := r.relay(Options{Retry: Retry{Attempts: 2}, Telemetry: Telemetry{Logger: log.Logger(), IDs: how}})
+			relay := r.relay(Options{Retry: Retry{Attempts: 2}, Telemetry: telemetry.Options{Logger: log.Logger(), IDs: how}})
 			r.produce(hostile.ID)
 			r.run(relay)
 			r.backOff("a parked message", func() bool { return len(parkedIDs(t, relay)) == 1 })
@@ -38,7 +39,7 @@ func TestLogAndErrorsShowIDsAsTheOptionSays(t *testing.T) {
 			hostile.CheckText(t, err.Error(), how, hostile.ID)
 		})
 	}
-	if _, err := New(newRig(t).eng, Options{Disabled: true, Telemetry: Telemetry{IDs: redact.Hashed(nil)}}); err == nil {
+	if _, err := New(newRig(t).eng, Options{Disabled: true, Telemetry: telemetry.Options{IDs: redact.Hashed(nil)}}); err == nil {
 		t.Error("a short secret is accepted")
 	}
 }

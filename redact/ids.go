@@ -1,9 +1,9 @@
 // Package redact says how ids that producers and callers choose are shown.
 //
 // Ids of events and messages, correlation ids, and idempotency keys with their tenants come from
-// strangers. They are needed to find an event, and they can be personal data. Options of several
-// packages have a field of type IDs, which says how ids appear in logs, in spans and in the texts
-// of errors. They show ids in no other way. Names that the application configures, such as scopes,
+// strangers. They are needed to find an event, and they can be personal data. The field IDs
+// of telemetry.Options says how ids appear in the logs, spans and texts of errors of all
+// packages. They show ids in no other way. Names that the application configures, such as scopes,
 // queues and topics, are shown as they are: do not make them from personal data. A dead letter
 // contains its record, and so its id, in any case.
 //
@@ -59,8 +59,8 @@ func Hashed(secret []byte) IDs { return IDs{hashed, string(secret)} }
 // Omitted shows no ids.
 func Omitted() IDs { return IDs{mode: omitted} }
 
-// Check returns an error if the secret of Hashed is too short. The packages that have IDs in their
-// Options call it.
+// Check returns an error if the secret of Hashed is too short. telemetry.Options.Complete
+// calls it.
 func (i IDs) Check() error {
 	if i.mode == hashed && len(i.secret) < MinSecretBytes {
 		return fmt.Errorf("redact: the secret of Hashed has %d bytes: use at least %d random ones", len(i.secret), MinSecretBytes)

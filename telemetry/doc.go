@@ -1,10 +1,13 @@
-// Package telemetry exports the metrics and spans of an engine to Prometheus and OpenTelemetry.
+// Package telemetry exports the metrics and spans of an engine to Prometheus and OpenTelemetry, and
+// has the Options that say where all packages send logs, metrics and traces.
 //
 // An Observer is made first, passed to the engine, and then watches it:
 //
-//	obs, err := telemetry.New(telemetry.Options{Registerer: registry, Namespace: "im2be"})
+//	tel := telemetry.Options{Logger: logger, Registerer: registry, Namespace: "im2be"}
+//	obs, err := telemetry.New(tel)
 //	eng, err := engine.Open(store, engine.Options{Observer: obs})
 //	stop := obs.Watch(eng)
+//	consumer, err := kafkaadapter.New(eng, kafkaadapter.Options{Telemetry: tel, ...})
 //
 // New registers all metrics or none. Watch adds the figures that only the engine has, until stop is
 // called or the engine is closed. Neither makes a scrape fail. Close unregisters the metrics.
@@ -70,7 +73,7 @@
 //	dedup.try_claim        a call with one event, and  consumer.scope_id, event.id, event.week_start (the Monday),
 //	                       each event of a batch or a  kafka.topic, kafka.partition, kafka.offset, dedup.outcome
 //	                       transaction if
-//	                       Options.SpanPerEvent
+//	                       Detail.SpanPerEvent
 //	dedup.try_claim_batch  any other batch             dedup.events, dedup.claimed, dedup.duplicate, dedup.in_flight,
 //	dedup.update           each run of the closure     dedup.too_old, dedup.too_new, dedup.error, dedup.pending,
 //	                       of a transaction            dedup.mismatch; consumer.scope_id, kafka.topic and kafka.partition
@@ -87,10 +90,10 @@
 // For a call or a transaction whose span is not recorded, only one Start of the provider allocates
 // memory; with the no-op provider, nothing does. The Observer is then not called for the single
 // events of a transaction. Counting allocates nothing for a known scope, except for the exemplar of
-// a sampled trace. Series are bounded: 8 for each of at most Options.MaxScopes scopes and of _other
-// and _invalid, 2 for each of at most Options.MaxWeeks weeks and of _older, and some 80 more.
+// a sampled trace. Series are bounded: 8 for each of at most Detail.MaxScopes scopes and of _other
+// and _invalid, 2 for each of at most Detail.MaxWeeks weeks and of _older, and some 80 more.
 //
-// A scrape calls Engine.Stats, and Engine.Weeks at most once in Options.WeeksEvery. Weeks runs in
+// A scrape calls Engine.Stats, and Engine.Weeks at most once in Detail.WeeksEvery. Weeks runs in
 // the committer between claims, and reads a size from the store for each scope and week. It gets at
 // most about 5 % of the time: if it needs more, it is called less often. A scrape waits up to 2
 // seconds for each of the two calls. If one does not return, the scrape omits its figures (for

@@ -65,24 +65,23 @@ type figures struct {
 	stopped     *prometheus.Desc
 	unavailable prometheus.Counter
 
-	maxWeeks int // Options.MaxWeeks
+	maxWeeks int // Detail.MaxWeeks
 	watcher  *watcher
 }
 
-func newFigures(namespace string, maxWeeks int, w *watcher) *figures {
+func newFigures(maxWeeks int, w *watcher) *figures {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(prometheus.BuildFQName(namespace, subsystem, name), help, labels, nil)
+		return prometheus.NewDesc(prometheus.BuildFQName("", subsystem, name), help, labels, nil)
 	}
 	f := &figures{
 		maxWeeks: maxWeeks,
 		watcher:  w,
 		storeBytes: desc("store_bytes",
 			"Bytes of the store's files: disk is all of them, reclaimable the part of it that dropped weeks still occupy.", LabelState),
-		weekClaims: desc("week_claims", "Claims of a retained week.", LabelWeek),
-		weekBytes:  desc("week_store_bytes", "Bytes on disk of a retained week's claims, estimated.", LabelWeek),
-		stopped:    desc("engine_stopped", "1 once the store has failed and the engine gives no more verdicts."),
-		unavailable: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem,
-			Name: "figures_unavailable_total", Help: "Scrapes without figures because the engine did not return them."}),
+		weekClaims:  desc("week_claims", "Claims of a retained week.", LabelWeek),
+		weekBytes:   desc("week_store_bytes", "Bytes on disk of a retained week's claims, estimated.", LabelWeek),
+		stopped:     desc("engine_stopped", "1 once the store has failed and the engine gives no more verdicts."),
+		unavailable: prometheus.NewCounter(counterOpts("figures_unavailable_total", "Scrapes without figures because the engine did not return them.")),
 	}
 	for _, s := range statFigures {
 		f.stats = append(f.stats, desc(s.name, s.help))

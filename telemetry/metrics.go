@@ -7,15 +7,15 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-func counterOpts(namespace, name, help string) prometheus.CounterOpts {
-	return prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}
+func counterOpts(name, help string) prometheus.CounterOpts {
+	return prometheus.CounterOpts{Subsystem: subsystem, Name: name, Help: help}
 }
 
 // histogramOpts has native buckets 10 % wide and classic ones for scrapers without support for
 // native ones. A duplicate takes microseconds. A sync takes 0.1 ms or more, depending on the disk.
-func histogramOpts(namespace, name, help string) prometheus.HistogramOpts {
+func histogramOpts(name, help string) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{
-		Namespace: namespace, Subsystem: subsystem, Name: name, Help: help,
+		Subsystem: subsystem, Name: name, Help: help,
 		Buckets: []float64{1e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, .1, .25, .5, 1, 2.5, 10},
 
 		NativeHistogramBucketFactor:     1.1,

@@ -38,9 +38,9 @@ const (
 	LabelState   = "state"      // disk, reclaimable
 	LabelWeek    = "week_start" // the Monday, as in 2025-05-05
 
-	OtherScopes   = "_other"   // every scope beyond Options.MaxScopes
+	OtherScopes   = "_other"   // every scope beyond Detail.MaxScopes
 	InvalidScopes = "_invalid" // scopes that the engine rejects: blank ones, and those that are too long
-	OlderWeeks    = "_older"   // the sum over the weeks before the newest Options.MaxWeeks
+	OlderWeeks    = "_older"   // the sum over the weeks before the newest Detail.MaxWeeks
 )
 
 // Prefixes of the names of metrics, after the namespace.

@@ -26,39 +26,49 @@ type Observer struct {
 var _ engine.Observer = (*Observer)(nil)
 
 // New returns an Observer with registered metrics. It returns the error of the registerer, for
-// example for a second Observer with the same names. Then nothing is registered.
-func New(opt Options) (*Observer, error) {
-	opt, err := opt.withDefaults()
+// example for a second Observer with the same names. Then nothing is registered. Without a
+// Registerer, it only makes spans.
+func New(opt Options) (*Observer, error) { return NewDetailed(opt, Detail{}) }
+
+// NewDetailed is New with other bounds than the defaults of Detail.
+func NewDetailed(opt Options, detail Detail) (*Observer, error) {
+	d, err := detail.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	ns := opt.Namespace
-	claims := prometheus.NewCounterVec(counterOpts(ns, "claims_total",
+	namespace := opt.Namespace
+	if opt, err = opt.Complete(); err != nil {
+		return nil, fmt.Errorf("telemetry: Options.%w", err)
+	}
+	claims := prometheus.NewCounterVec(counterOpts("claims_total",
 		"Verdicts, by scope and outcome. Those given in a transaction count when it commits."),
 		[]string{LabelScope, LabelOutcome})
-	attempts := prometheus.NewCounterVec(counterOpts(ns, "claim_attempts_total",
+	attempts := prometheus.NewCounterVec(counterOpts("claim_attempts_total",
 		"Verdicts given, by outcome, including those in transactions and parts that were rolled back."),
 		[]string{LabelOutcome})
-	overflow := prometheus.NewCounter(counterOpts(ns, "scope_overflow_claims_total",
+	overflow := prometheus.NewCounter(counterOpts("scope_overflow_claims_total",
 		"Verdicts counted under the scope _other, because the cap on scopes is reached."))
-	durations := prometheus.NewHistogramVec(histogramOpts(ns, "claim_duration_seconds",
+	durations := prometheus.NewHistogramVec(histogramOpts("claim_duration_seconds",
 		"Time that a call took to judge its event, its batch of events, or those of its transaction, durability included."), []string{LabelCall})
 
 	o := &Observer{
-		watcher:    watcher{every: opt.WeeksEvery},
+		watcher:    watcher{every: d.WeeksEvery},
 		registerer: opt.Registerer,
-		sync: prometheus.NewHistogram(histogramOpts(ns, "sync_duration_seconds",
+		sync: prometheus.NewHistogram(histogramOpts("sync_duration_seconds",
 			"Time from handing a batch to the store until it was durable.")),
-		synced: prometheus.NewCounter(counterOpts(ns, "synced_claims_total",
+		synced: prometheus.NewCounter(counterOpts("synced_claims_total",
 			"Claims in the batches that became durable. Over the count of sync_duration_seconds: claims for each sync.")),
 	}
-	scopes := newScopes(claims, attempts, overflow, opt.MaxScopes)
-	tracers := newTracers(opt)
+	scopes := newScopes(claims, attempts, overflow, d.MaxScopes)
+	tracers := newTracers(namespace, opt, d)
 	o.calls.init(scopes, tracers, durations.WithLabelValues("single"), durations.WithLabelValues("batch"))
 	o.transactions.init(scopes, tracers, durations.WithLabelValues("transaction"))
 	o.collector = &collector{
 		pushed:  []prometheus.Collector{claims, attempts, overflow, durations, o.sync, o.synced},
-		figures: newFigures(ns, opt.MaxWeeks, &o.watcher),
+		figures: newFigures(d.MaxWeeks, &o.watcher),
+	}
+	if opt.Registerer == nil {
+		return o, nil
 	}
 	if err := opt.Registerer.Register(o.collector); err != nil {
 		return nil, fmt.Errorf("telemetry: registering the metrics: %w", err)
@@ -69,7 +79,9 @@ func New(opt Options) (*Observer, error) {
 // Close unregisters the metrics and ends watching. Later verdicts are not counted. It may be called
 // again.
 func (o *Observer) Close() {
-	o.registerer.Unregister(o.collector)
+	if o.registerer != nil {
+		o.registerer.Unregister(o.collector)
+	}
 	o.watcher.end()
 }
 

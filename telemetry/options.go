@@ -3,20 +3,37 @@ package telemetry
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/hapax-dev/hapax/internal/untrusted"
 	"github.com/hapax-dev/hapax/redact"
 )
 
-// Options configure an Observer. Registerer must be given; the rest may be zero.
+// Options say where logs, metrics and traces go. They are the same for all packages: New takes them
+// for the engine, and kafkaadapter, outbox, listener and its integrations have them as
+// Options.Telemetry, so that an application fills in one value for all. The zero value of each field
+// has a stated default.
+//
+// Packages that an edge build uses (engine, the stores, versions, idempotency) link neither
+// Prometheus nor OpenTelemetry: the engine has an Observer, and the others at most a logger.
 type Options struct {
-	// Registerer registers the metrics. To distinguish several engines of one process, give each a
-	// separate Observer, with prometheus.WrapRegistererWith and a label.
+	// Logger receives the log. nil = slog.Default(). Duplicates are logged at level debug by all
+	// packages: they are expected, and counted.
+	Logger *slog.Logger
+
+	// IDs says how ids of events are shown in logs, spans and texts of errors. The zero value shows
+	// them.
+	IDs redact.IDs
+
+	// Registerer registers the metrics. nil: none are registered. To distinguish several engines,
+	// relays or consumers of one process, use prometheus.WrapRegistererWith and a label.
 	Registerer prometheus.Registerer
 
 	// Namespace is put before the names of metrics (im2be_dedup_claims_total) and spans
@@ -24,6 +41,41 @@ type Options struct {
 	// '_', not beginning with a digit.
 	Namespace string
 
+	// TracerProvider is called for each call that claims and for each transaction, so a provider
+	// can be registered later. If it returns nil, there are no spans. nil = otel.GetTracerProvider.
+	TracerProvider func() trace.TracerProvider
+
+	// Propagator reads the trace context from a record's headers for its handler. nil = W3C trace
+	// context. Add propagation.Baggage only if all producers are trusted: clients of the handler pass
+	// baggage on to other services.
+	Propagator propagation.TextMapPropagator
+}
+
+// Complete returns the options with their defaults, and with a Registerer that adds the Namespace,
+// which is then empty; or the error of an invalid field. Packages that have Options.Telemetry call it.
+func (o Options) Complete() (Options, error) {
+	if o.Namespace != "" && !namespaces.MatchString(o.Namespace) {
+		return o, fmt.Errorf("Namespace is %q: give letters, digits and '_', not beginning with a digit", o.Namespace)
+	}
+	if err := o.IDs.Check(); err != nil {
+		return o, fmt.Errorf("IDs: %w", err)
+	}
+	o.Logger = untrusted.Logger(o.Logger)
+	if o.TracerProvider == nil {
+		o.TracerProvider = otel.GetTracerProvider
+	}
+	if o.Registerer != nil && o.Namespace != "" {
+		o.Registerer = prometheus.WrapRegistererWithPrefix(o.Namespace+"_", o.Registerer)
+	}
+	o.Namespace = ""
+	return o, nil
+}
+
+var namespaces = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+
+// Detail says how finely an Observer tells scopes, weeks and events apart. The zero value of each
+// field has a stated default.
+type Detail struct {
 	// MaxScopes is the maximum number of scopes with a separate label value: the first ones that
 	// are seen. The others are counted together as OtherScopes. 0 = DefaultMaxScopes.
 	MaxScopes int
@@ -38,52 +90,33 @@ type Options struct {
 	// scope and week. 0 = DefaultWeeksEvery.
 	WeeksEvery time.Duration
 
-	// TracerProvider is called for each call that claims and for each transaction, so a provider
-	// can be registered later. If it returns nil, there are no spans. nil = otel.GetTracerProvider.
-	TracerProvider func() trace.TracerProvider
-
 	// SpanPerEvent makes a span for each event of a batch, instead of one for the batch, and a span
 	// for each event that a transaction judges, as a child of the transaction's span.
 	SpanPerEvent bool
-
-	// IDs says how ids of events are shown in spans. The zero value shows them.
-	IDs redact.IDs
 }
 
-// The defaults of Options.
+// The defaults of Detail.
 const (
 	DefaultMaxScopes  = 100
 	DefaultMaxWeeks   = 12
 	DefaultWeeksEvery = time.Minute
 )
 
-var namespaces = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
-
-func (o Options) withDefaults() (Options, error) {
-	if o.MaxScopes == 0 {
-		o.MaxScopes = DefaultMaxScopes
+func (d Detail) withDefaults() (Detail, error) {
+	if d.MaxScopes == 0 {
+		d.MaxScopes = DefaultMaxScopes
 	}
-	if o.MaxWeeks == 0 {
-		o.MaxWeeks = DefaultMaxWeeks
+	if d.MaxWeeks == 0 {
+		d.MaxWeeks = DefaultMaxWeeks
 	}
-	if o.WeeksEvery == 0 {
-		o.WeeksEvery = DefaultWeeksEvery
-	}
-	if o.TracerProvider == nil {
-		o.TracerProvider = otel.GetTracerProvider
+	if d.WeeksEvery == 0 {
+		d.WeeksEvery = DefaultWeeksEvery
 	}
 	switch {
-	case o.Registerer == nil:
-		return o, errors.New("telemetry: Options.Registerer is nil: give a registry, or a new one that is not scraped if only spans are wanted")
-	case o.Namespace != "" && !namespaces.MatchString(o.Namespace):
-		return o, fmt.Errorf("telemetry: Options.Namespace is %q: give letters, digits and '_', not beginning with a digit", o.Namespace)
-	case o.MaxScopes < 0:
-		return o, errors.New("telemetry: Options.MaxScopes is negative")
-	case o.WeeksEvery < 0:
-		return o, errors.New("telemetry: Options.WeeksEvery is negative")
+	case d.MaxScopes < 0:
+		return d, errors.New("telemetry: Detail.MaxScopes is negative")
+	case d.WeeksEvery < 0:
+		return d, errors.New("telemetry: Detail.WeeksEvery is negative")
 	}
-	if err := o.IDs.Check(); err != nil {
-		return o, fmt.Errorf("telemetry: Options.IDs: %w", err)
-	}
-	return o, nil
+	return d, nil
 }

@@ -36,15 +36,15 @@ type tracerOf struct {
 	tracer   trace.Tracer
 }
 
-func newTracers(opt Options) *tracers {
+func newTracers(namespace string, opt Options, d Detail) *tracers {
 	prefix := ""
-	if opt.Namespace != "" {
-		prefix = opt.Namespace + "."
+	if namespace != "" {
+		prefix = namespace + "."
 	}
 	return &tracers{
 		provider: opt.TracerProvider,
 		single:   prefix + SpanClaim, batch: prefix + SpanClaimBatch, update: prefix + SpanUpdate,
-		perEvent: opt.SpanPerEvent,
+		perEvent: d.SpanPerEvent,
 		ids:      opt.IDs,
 	}
 }

@@ -42,11 +42,11 @@ func (r recorder) take() tracetest.SpanStubs {
 	return r.GetSpans()
 }
 
-func traced(t testing.TB, opt telemetry.Options) (*engine.Engine, recorder) {
+func traced(t testing.TB, opt telemetry.Options, detail telemetry.Detail) (*engine.Engine, recorder) {
 	t.Helper()
 	r := newRecorder()
 	opt.TracerProvider = r.get
-	obs, _ := newObserver(t, opt)
+	obs, _ := newObserver(t, opt, detail)
 	eng, _ := openEngine(t, obs)
 	return eng, r
 }
@@ -61,7 +61,7 @@ func wantSpan(t testing.TB, s tracetest.SpanStub, name string, attrs ...attribut
 }
 
 func TestSpanOfAClaim(t *testing.T) {
-	eng, spans := traced(t, telemetry.Options{Namespace: "im2be"})
+	eng, spans := traced(t, telemetry.Options{Namespace: "im2be"}, telemetry.Detail{})
 	parent, root := spans.provider.Tracer("test").Start(ctx, "consume")
 	sunday := event("billing", "a")
 	sunday.Time = time.Date(2026, 3, 1, 23, 30, 0, 0, time.UTC)
@@ -88,7 +88,7 @@ func TestSpanOfAClaim(t *testing.T) {
 }
 
 func TestSpanOfATransactionHasCounts(t *testing.T) {
-	eng, spans := traced(t, telemetry.Options{Namespace: "im2be"})
+	eng, spans := traced(t, telemetry.Options{Namespace: "im2be"}, telemetry.Detail{})
 	parent, root := spans.provider.Tracer("test").Start(ctx, "consume")
 	undone := errors.New("undone")
 	for _, ends := range []error{nil, undone} {
@@ -133,7 +133,7 @@ func TestSpanOfATransactionHasCounts(t *testing.T) {
 }
 
 func TestSpanForEachEventOfATransaction(t *testing.T) {
-	eng, spans := traced(t, telemetry.Options{SpanPerEvent: true})
+	eng, spans := traced(t, telemetry.Options{}, telemetry.Detail{SpanPerEvent: true})
 	err := eng.Update(ctx, func(tx *engine.Tx) error {
 		if _, err := tx.TryClaim(event("billing", "a")); err != nil {
 			return err
@@ -164,7 +164,7 @@ func attr(s tracetest.SpanStub, key attribute.Key) string {
 }
 
 func TestSpanOfABatchHasCounts(t *testing.T) {
-	eng, spans := traced(t, telemetry.Options{})
+	eng, spans := traced(t, telemetry.Options{}, telemetry.Detail{})
 	other := event("push", "b")
 	other.Origin.Partition = 4
 	future := event("billing", "c")
@@ -210,7 +210,7 @@ func wantFailure(t testing.TB, s tracetest.SpanStub, message string) {
 }
 
 func TestSpanForEachEventOfABatch(t *testing.T) {
-	eng, spans := traced(t, telemetry.Options{SpanPerEvent: true})
+	eng, spans := traced(t, telemetry.Options{}, telemetry.Detail{SpanPerEvent: true})
 	_, err := eng.TryClaimBatch(ctx, []engine.Event{event("billing", "a"), event("billing", "a"), event("push", "b")})
 	if err != nil {
 		t.Fatal(err)
@@ -229,7 +229,7 @@ func TestSpanForEachEventOfABatch(t *testing.T) {
 
 func TestErrorIsRecordedOnTheSpan(t *testing.T) {
 	r := newRecorder()
-	obs, _ := newObserver(t, telemetry.Options{TracerProvider: r.get})
+	obs, _ := newObserver(t, telemetry.Options{TracerProvider: r.get}, telemetry.Detail{})
 	eng, mem := openEngine(t, obs)
 	bad := event("billing", "a")
 	bad.Time = time.Time{}
@@ -246,7 +246,7 @@ func TestErrorIsRecordedOnTheSpan(t *testing.T) {
 
 func TestNoVerdictIsAnError(t *testing.T) {
 	r := newRecorder()
-	obs, registry := newObserver(t, telemetry.Options{TracerProvider: r.get})
+	obs, registry := newObserver(t, telemetry.Options{TracerProvider: r.get}, telemetry.Detail{})
 	obs.Claiming(ctx, []engine.Event{event("billing", "a")})(make([]engine.Result, 1)) // as after a panic
 	if s := r.take()[0]; outcome(s) != "error" || s.Status.Code != codes.Error {
 		t.Errorf("%v %v", s.Attributes, s.Status)
@@ -259,7 +259,7 @@ func TestNoVerdictIsAnError(t *testing.T) {
 func TestIDsInSpansAreShownAsTheOptionSays(t *testing.T) {
 	for name, how := range hostile.IDs {
 		t.Run(name, func(t *testing.T) {
-			eng, spans := traced(t, telemetry.Options{IDs: how})
+			eng, spans := traced(t, telemetry.Options{IDs: how}, telemetry.Detail{})
 			for _, id := range []string{"order-1", "\x00\xff", hostile.ID, hostile.Long} {
 				_, _ = eng.TryClaim(ctx, event("billing", id))
 				s := spans.take()[0]
@@ -287,7 +287,7 @@ type nilError struct{ text string }
 func (e *nilError) Error() string { return e.text }
 
 func TestErrorsOfClosuresInSpansAreShortAndDoNotPanic(t *testing.T) {
-	eng, spans := traced(t, telemetry.Options{})
+	eng, spans := traced(t, telemetry.Options{}, telemetry.Detail{})
 	for _, err := range []error{errors.New(hostile.Text), (*nilError)(nil)} {
 		_ = eng.Update(ctx, func(*engine.Tx) error { return err })
 		s := spans.take()[0]
@@ -309,7 +309,7 @@ func TestErrorsOfClosuresInSpansAreShortAndDoNotPanic(t *testing.T) {
 }
 
 func TestAttributesAreValidTextAndBounded(t *testing.T) {
-	eng, spans := traced(t, telemetry.Options{})
+	eng, spans := traced(t, telemetry.Options{}, telemetry.Detail{})
 	ev := event(strings.Repeat("\xff", 5000), "a")
 	ev.Origin.Topic = strings.Repeat("t", 5000)
 	claim(t, eng, ev, engine.Failed)
@@ -322,7 +322,7 @@ func TestAttributesAreValidTextAndBounded(t *testing.T) {
 
 func TestProviderRegisteredLateCounts(t *testing.T) {
 	var current trace.TracerProvider
-	obs, _ := newObserver(t, telemetry.Options{TracerProvider: func() trace.TracerProvider { return current }})
+	obs, _ := newObserver(t, telemetry.Options{TracerProvider: func() trace.TracerProvider { return current }}, telemetry.Detail{})
 	eng, _ := openEngine(t, obs)
 	claim(t, eng, event("billing", "nil provider"), engine.Claimed)
 	current = noop.NewTracerProvider()
@@ -347,7 +347,7 @@ type uncomparable struct {
 }
 
 func TestGlobalProviderRegisteredLateCounts(t *testing.T) {
-	obs, _ := newObserver(t, telemetry.Options{})
+	obs, _ := newObserver(t, telemetry.Options{}, telemetry.Detail{})
 	eng, _ := openEngine(t, obs)
 	claim(t, eng, event("billing", "a"), engine.Claimed)
 	r := newRecorder()
@@ -386,7 +386,7 @@ func TestWithoutRecordingNothingIsAllocated(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			provider := func() trace.TracerProvider { return tc.provider }
-			obs, _ := newObserver(t, telemetry.Options{TracerProvider: provider, SpanPerEvent: tc.perEvent})
+			obs, _ := newObserver(t, telemetry.Options{TracerProvider: provider}, telemetry.Detail{SpanPerEvent: tc.perEvent})
 			results := make([]engine.Result, len(tc.events))
 			for i := range results {
 				results[i].Verdict = engine.Claimed
@@ -414,7 +414,7 @@ func TestTransactionWithoutRecordingAllocatesWhatOneStartDoes(t *testing.T) {
 	unsampled := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
 	for name, provider := range map[string]trace.TracerProvider{"no-op": noop.NewTracerProvider(), "not sampled": unsampled} {
 		for _, perEvent := range []bool{false, true} {
-			obs, _ := newObserver(t, telemetry.Options{TracerProvider: func() trace.TracerProvider { return provider }, SpanPerEvent: perEvent})
+			obs, _ := newObserver(t, telemetry.Options{TracerProvider: func() trace.TracerProvider { return provider }}, telemetry.Detail{SpanPerEvent: perEvent})
 			judged := []engine.VerdictCounts{{Scope: "billing", Topic: "orders"}}
 			judged[0].Kept[engine.Claimed] = 512
 			got := testing.AllocsPerRun(200, func() {
@@ -438,7 +438,7 @@ func TestTransactionWithoutRecordingAllocatesWhatOneStartDoes(t *testing.T) {
 
 func TestSampledTraceIsTheExemplar(t *testing.T) {
 	r := newRecorder()
-	obs, registry := newObserver(t, telemetry.Options{TracerProvider: r.get})
+	obs, registry := newObserver(t, telemetry.Options{TracerProvider: r.get}, telemetry.Detail{})
 	eng, _ := openEngine(t, obs)
 	claim(t, eng, event("billing", "a"), engine.Claimed)
 	want := r.take()[0].SpanContext.TraceID().String()

@@ -28,11 +28,11 @@ var (
 	noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC) // a Wednesday
 )
 
-func newObserver(t testing.TB, opt telemetry.Options) (*telemetry.Observer, *prometheus.Registry) {
+func newObserver(t testing.TB, opt telemetry.Options, detail telemetry.Detail) (*telemetry.Observer, *prometheus.Registry) {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
 	opt.Registerer = registry
-	obs, err := telemetry.New(opt)
+	obs, err := telemetry.NewDetailed(opt, detail)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func wantMetrics(t testing.TB, g prometheus.Gatherer, want string, names ...stri
 }
 
 func TestVerdictsAreCountedByScopeAndOutcome(t *testing.T) {
-	obs, registry := newObserver(t, telemetry.Options{Namespace: "im2be"})
+	obs, registry := newObserver(t, telemetry.Options{Namespace: "im2be"}, telemetry.Detail{})
 	eng, _ := openEngine(t, obs)
 	claim(t, eng, event("billing", "a"), engine.Claimed)
 	claim(t, eng, event("billing", "a"), engine.Duplicate)
@@ -130,7 +130,7 @@ im2be_dedup_claims_total{consumer_scope_id="\"x\\xff\"",outcome="too_old"} 0
 }
 
 func TestMetricsWithoutNamespaceBeginWithDedup(t *testing.T) {
-	obs, registry := newObserver(t, telemetry.Options{})
+	obs, registry := newObserver(t, telemetry.Options{}, telemetry.Detail{})
 	eng, _ := openEngine(t, obs)
 	claim(t, eng, event("billing", "a"), engine.Claimed)
 	if n, err := testutil.GatherAndCount(registry, "dedup_claims_total"); n != len(engine.Verdicts) || err != nil {
@@ -139,7 +139,7 @@ func TestMetricsWithoutNamespaceBeginWithDedup(t *testing.T) {
 }
 
 func TestMetricsPassLint(t *testing.T) {
-	obs, registry := newObserver(t, telemetry.Options{MaxScopes: 1})
+	obs, registry := newObserver(t, telemetry.Options{}, telemetry.Detail{MaxScopes: 1})
 	eng, _ := openEngine(t, obs)
 	defer obs.Watch(eng)()
 	for _, scope := range []string{"a", "b", ""} {
@@ -155,7 +155,7 @@ func TestMetricsPassLint(t *testing.T) {
 }
 
 func TestScopesBeyondTheCapAreCountedTogether(t *testing.T) {
-	obs, registry := newObserver(t, telemetry.Options{MaxScopes: 2})
+	obs, registry := newObserver(t, telemetry.Options{}, telemetry.Detail{MaxScopes: 2})
 	eng, _ := openEngine(t, obs)
 	for i := range 50 {
 		claim(t, eng, event(fmt.Sprint("tenant-", i%10), fmt.Sprint(i)), engine.Claimed)
@@ -187,7 +187,7 @@ func counts(t testing.TB, g prometheus.Gatherer) map[string]float64 {
 }
 
 func TestCallsAndSyncsAreTimed(t *testing.T) {
-	obs, registry := newObserver(t, telemetry.Options{})
+	obs, registry := newObserver(t, telemetry.Options{}, telemetry.Detail{})
 	eng, _ := openEngine(t, obs)
 	claim(t, eng, event("billing", "a"), engine.Claimed)
 	claim(t, eng, event("billing", "a"), engine.Duplicate)
@@ -218,7 +218,7 @@ dedup_synced_claims_total 3
 }
 
 func TestFiguresOfAWatchedEngine(t *testing.T) {
-	obs, registry := newObserver(t, telemetry.Options{})
+	obs, registry := newObserver(t, telemetry.Options{}, telemetry.Detail{})
 	eng, _ := openEngine(t, obs)
 	claim(t, eng, event("billing", "a"), engine.Claimed)
 	claim(t, eng, event("push", "a"), engine.Claimed)
@@ -265,7 +265,7 @@ dedup_figures_unavailable_total 0
 }
 
 func TestVerdictsOfATransactionCountWhenItCommits(t *testing.T) {
-	obs, registry := newObserver(t, telemetry.Options{})
+	obs, registry := newObserver(t, telemetry.Options{}, telemetry.Detail{})
 	eng, _ := openEngine(t, obs)
 	undone := errors.New("undone")
 	for _, ends := range []error{undone, nil} {
@@ -318,7 +318,7 @@ dedup_claim_attempts_total{outcome="too_old"} 0
 
 func TestScrapeAfterCloseHasNoFiguresOfTheEngine(t *testing.T) {
 	for _, stopFirst := range []bool{true, false} {
-		obs, registry := newObserver(t, telemetry.Options{})
+		obs, registry := newObserver(t, telemetry.Options{}, telemetry.Detail{})
 		eng, _ := openEngine(t, obs)
 		stop := obs.Watch(eng)
 		claim(t, eng, event("billing", "a"), engine.Claimed)
@@ -347,7 +347,7 @@ func TestScrapeAfterCloseHasNoFiguresOfTheEngine(t *testing.T) {
 }
 
 func TestStoppedEngineIsReportedAsStopped(t *testing.T) {
-	obs, registry := newObserver(t, telemetry.Options{})
+	obs, registry := newObserver(t, telemetry.Options{}, telemetry.Detail{})
 	eng, mem := openEngine(t, obs)
 	defer obs.Watch(eng)()
 	mem.Fail(errors.New("disk on fire"))
@@ -389,14 +389,16 @@ func TestRegistrationRegistersAllOrReturnsAnError(t *testing.T) {
 func TestOptionsAreChecked(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	for name, opt := range map[string]telemetry.Options{
-		"no registerer": {},
-		"namespace":     {Registerer: registry, Namespace: "im-2be"},
-		"scopes":        {Registerer: registry, MaxScopes: -1},
-		"weeks every":   {Registerer: registry, WeeksEvery: -1},
-		"ids":           {Registerer: registry, IDs: redact.Hashed(nil)},
+		"Namespace": {Registerer: registry, Namespace: "im-2be"},
+		"IDs":       {Registerer: registry, IDs: redact.Hashed(nil)},
 	} {
-		if _, err := telemetry.New(opt); err == nil {
-			t.Errorf("%s: no error", name)
+		if _, err := telemetry.New(opt); err == nil || !strings.Contains(err.Error(), "Options."+name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, detail := range map[string]telemetry.Detail{"MaxScopes": {MaxScopes: -1}, "WeeksEvery": {WeeksEvery: -1}} {
+		if _, err := telemetry.NewDetailed(telemetry.Options{}, detail); err == nil || !strings.Contains(err.Error(), "Detail."+name) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
@@ -431,7 +433,7 @@ func someWeeks(n int) []engine.WeekInfo {
 }
 
 func TestWeeksBeforeTheNewestAreSummedUp(t *testing.T) {
-	obs, registry := newObserver(t, telemetry.Options{MaxWeeks: 2})
+	obs, registry := newObserver(t, telemetry.Options{}, telemetry.Detail{MaxWeeks: 2})
 	defer obs.Watch(fakeEngine{weeks: func(context.Context) ([]engine.WeekInfo, error) { return someWeeks(5), nil }})()
 	wantMetrics(t, registry, `
 # TYPE dedup_week_claims gauge
@@ -448,18 +450,18 @@ dedup_week_store_bytes{week_start="_older"} 600
 func TestWeeksAreReadOnceInTheInterval(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		opt   telemetry.Options
+		opt   telemetry.Detail
 		takes time.Duration
 		want  int64 // in 10 minutes, scraped every 15 s
 	}{
-		{"default", telemetry.Options{}, 0, 10},
-		{"longer", telemetry.Options{WeeksEvery: 5 * time.Minute}, 0, 2},
-		{"slow ones less often", telemetry.Options{}, 9 * time.Second, 4},
-		{"never", telemetry.Options{MaxWeeks: -1}, 0, 0},
+		{"default", telemetry.Detail{}, 0, 10},
+		{"longer", telemetry.Detail{WeeksEvery: 5 * time.Minute}, 0, 2},
+		{"slow ones less often", telemetry.Detail{}, 9 * time.Second, 4},
+		{"never", telemetry.Detail{MaxWeeks: -1}, 0, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				obs, registry := newObserver(t, tc.opt)
+				obs, registry := newObserver(t, telemetry.Options{}, tc.opt)
 				var asked atomic.Int64
 				defer obs.Watch(fakeEngine{weeks: func(context.Context) ([]engine.WeekInfo, error) {
 					asked.Add(1)
@@ -479,7 +481,7 @@ func TestWeeksAreReadOnceInTheInterval(t *testing.T) {
 
 func TestEngineThatHangsDoesNotHangTheScrape(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		obs, registry := newObserver(t, telemetry.Options{})
+		obs, registry := newObserver(t, telemetry.Options{}, telemetry.Detail{})
 		hang := make(chan struct{})
 		var hanging atomic.Int64
 		stop := obs.Watch(fakeEngine{stats: func() (engine.Stats, error) {
@@ -509,7 +511,7 @@ dedup_figures_unavailable_total 4
 
 func TestWeeksThatComeLateLeaveTheLastOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		obs, registry := newObserver(t, telemetry.Options{})
+		obs, registry := newObserver(t, telemetry.Options{}, telemetry.Detail{})
 		var asked atomic.Int64
 		stop := obs.Watch(fakeEngine{weeks: func(ctx context.Context) ([]engine.WeekInfo, error) {
 			if asked.Add(1) > 1 {
@@ -530,7 +532,7 @@ func TestWeeksThatComeLateLeaveTheLastOnes(t *testing.T) {
 
 func TestMissingWeeksAreCountedUnlessTheyAreExpected(t *testing.T) {
 	for err, want := range map[error]int{engine.ErrRebuilding: 0, engine.ErrStopped: 0, errors.New("other"): 1} {
-		obs, registry := newObserver(t, telemetry.Options{})
+		obs, registry := newObserver(t, telemetry.Options{}, telemetry.Detail{})
 		stop := obs.Watch(fakeEngine{weeks: func(context.Context) ([]engine.WeekInfo, error) { return nil, err }})
 		wantMetrics(t, registry, fmt.Sprintf("# TYPE dedup_figures_unavailable_total counter\ndedup_figures_unavailable_total %d\n", want),
 			"dedup_figures_unavailable_total", "dedup_week_claims")
@@ -539,7 +541,7 @@ func TestMissingWeeksAreCountedUnlessTheyAreExpected(t *testing.T) {
 }
 
 func TestConcurrentClaimsTransactionsAndScrapes(t *testing.T) {
-	obs, registry := newObserver(t, telemetry.Options{MaxScopes: 3, WeeksEvery: time.Nanosecond})
+	obs, registry := newObserver(t, telemetry.Options{}, telemetry.Detail{MaxScopes: 3, WeeksEvery: time.Nanosecond})
 	eng, _ := openEngine(t, obs)
 	const claimers, each = 4, 60
 	var wg sync.WaitGroup
@@ -584,7 +586,7 @@ func TestConcurrentClaimsTransactionsAndScrapes(t *testing.T) {
 
 func TestScrapeDuringCloseNeverFails(t *testing.T) {
 	for range 10 {
-		obs, registry := newObserver(t, telemetry.Options{WeeksEvery: time.Nanosecond})
+		obs, registry := newObserver(t, telemetry.Options{}, telemetry.Detail{WeeksEvery: time.Nanosecond})
 		eng, _ := openEngine(t, obs)
 		defer obs.Watch(eng)()
 		closed := make(chan error, 1)

@@ -21,12 +21,12 @@ type Engine interface {
 const patience = 2 * time.Second
 
 // weeksShare bounds the time spent on figures by week. They are read again after weeksShare times
-// the duration of the last reading, or after Options.WeeksEvery if that is longer.
+// the duration of the last reading, or after Detail.WeeksEvery if that is longer.
 const weeksShare = 20
 
 // A watcher has the engine that scrapes read. It is a part of the Observer.
 type watcher struct {
-	every time.Duration         // Options.WeeksEvery
+	every time.Duration         // Detail.WeeksEvery
 	watch atomic.Pointer[watch] // nil while no engine is watched
 }
 

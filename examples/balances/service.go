@@ -51,10 +51,8 @@ func newService(store storage.Store, c config) (s *service, err error) {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	observer, err := telemetry.New(telemetry.Options{
-		Registerer:     s.registry,
-		TracerProvider: func() trace.TracerProvider { return c.traces },
-	})
+	tel := telemetry.Options{Logger: c.log, Registerer: s.registry, TracerProvider: func() trace.TracerProvider { return c.traces }}
+	observer, err := telemetry.New(tel)
 	if err != nil {
 		return s, errors.Join(err, store.Close())
 	}
@@ -71,7 +69,7 @@ func newService(store storage.Store, c config) (s *service, err error) {
 			Mode:        kafkaadapter.Transactional{Handle: s.accounts.book, MaxAttempts: 5},
 			DeadLetters: &deadletter.Options{},
 		}},
-		Telemetry: kafkaadapter.Telemetry{Logger: c.log, DuplicateLevel: slog.LevelInfo, Registerer: s.registry},
+		Telemetry: tel,
 	})
 	return s, err
 }

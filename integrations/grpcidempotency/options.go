@@ -4,17 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/limits"
-	"github.com/hapax-dev/hapax/redact"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 // Options configure the server's interceptor. The zero value of each field has a stated, safe
@@ -77,18 +75,10 @@ type Options struct {
 	// Clock is the engine's clock, for RetryInfo. nil = time.Now.
 	Clock func() time.Time
 
-	// Logger receives warnings of replays, at most one in a second, and one for each call that is run
-	// because of FailOpen.
-	// nil = none.
-	Logger *slog.Logger
-
-	// IDs says how keys are shown in the log: each is one id with its tenant, such as "4:acme:k1" with
-	// the length of the tenant. The zero value shows them.
-	IDs redact.IDs
-
-	// Registerer registers the metrics of package listener, with the queue "grpc". nil: none are
-	// registered.
-	Registerer prometheus.Registerer
+	// Telemetry says where the log and the metrics of package listener, with the queue "grpc", go. A
+	// replay is a duplicate, and each call that is run because of FailOpen is a warning. Each key is one id
+	// with its tenant, such as "4:acme:k1" with the length of the tenant.
+	Telemetry telemetry.Options
 }
 
 // The defaults of Options, and limits.
@@ -125,9 +115,6 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Secret = slices.Clone(o.Secret)
 	switch {

@@ -53,7 +53,7 @@ func UnaryServerInterceptor(eng *engine.Engine, options Options) (grpc.UnaryServ
 		ID:          func(c *call) string { return c.id },
 		Fingerprint: func(c *call) string { return c.fingerprint },
 		Scope:       o.Scope, Queue: queue, Window: o.Retention, Lease: o.Lease, FailOpen: o.FailOpen,
-		Logger: o.Logger, IDs: o.IDs, Registerer: o.Registerer,
+		Telemetry: o.Telemetry,
 	})
 	if err != nil {
 		return nil, err

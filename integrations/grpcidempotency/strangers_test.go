@@ -10,6 +10,7 @@ import (
 	"github.com/hapax-dev/hapax/integrations/grpcidempotency"
 	"github.com/hapax-dev/hapax/internal/hostile"
 	"github.com/hapax-dev/hapax/redact"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 func TestLogShowsKeysAndTenantsAsTheOptionSays(t *testing.T) {
@@ -18,8 +19,8 @@ func TestLogShowsKeysAndTenantsAsTheOptionSays(t *testing.T) {
 			var log hostile.Log
 			handle, _ := counting()
 			s := newServer(t, inMemory(t), grpcidempotency.Options{
-				Logger: log.Logger(), IDs: how,
-				Tenant: func(context.Context, string) (string, error) { return "t" + hostile.ID, nil },
+				Telemetry: telemetry.Options{Logger: log.Logger(), IDs: how},
+				Tenant:    func(context.Context, string) (string, error) { return "t" + hostile.ID, nil },
 			}, handle)
 			for range 2 {
 				got, err := s.call(hostile.ID)
@@ -28,7 +29,7 @@ func TestLogShowsKeysAndTenantsAsTheOptionSays(t *testing.T) {
 			log.Check(t, how, "19:t"+hostile.ID+":"+hostile.ID)
 		})
 	}
-	_, err := grpcidempotency.UnaryServerInterceptor(inMemory(t), grpcidempotency.Options{SharedKeys: true, IDs: redact.Hashed(nil)})
+	_, err := grpcidempotency.UnaryServerInterceptor(inMemory(t), grpcidempotency.Options{SharedKeys: true, Telemetry: telemetry.Options{IDs: redact.Hashed(nil)}})
 	if err == nil {
 		t.Error("a short secret is accepted")
 	}

@@ -3,18 +3,16 @@ package watermilldedup
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/listener"
-	"github.com/hapax-dev/hapax/redact"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 // Options configure the middleware. Key must be set.
@@ -54,17 +52,10 @@ type Options struct {
 	// does.
 	FailOpen bool
 
-	// Logger receives warnings of duplicates, as listener.Options.Logger does. nil = slog.Default().
-	Logger *slog.Logger
-
-	// IDs says how keys are shown in the log and in the texts of errors. Unless Shared is set, each is
-	// one id with its handler's name, such as "4:book:k1" with the length of the name. The zero value
-	// shows them.
-	IDs redact.IDs
-
-	// Registerer registers the metrics of package listener, with the scope as the queue. nil: none
-	// are registered.
-	Registerer prometheus.Registerer
+	// Telemetry says where the log and the metrics of package listener go, with the scope as the queue.
+	// Unless Shared is set, each key is one id with its handler's name, such as "4:book:k1" with the
+	// length of the name.
+	Telemetry telemetry.Options
 }
 
 // The defaults of Options.
@@ -100,7 +91,7 @@ func New(eng *engine.Engine, options Options) (message.HandlerMiddleware, error)
 	}
 	receive, err := listener.WrapResult(eng, func(ctx context.Context, d *delivery) ([]byte, error) { return d.handle(ctx) }, listener.Options[*delivery]{
 		ID:    func(d *delivery) string { return d.key },
-		Scope: o.Scope, Window: o.Window, Lease: o.Lease, FailOpen: o.FailOpen, Logger: o.Logger, IDs: o.IDs, Registerer: o.Registerer,
+		Scope: o.Scope, Window: o.Window, Lease: o.Lease, FailOpen: o.FailOpen, Telemetry: o.Telemetry,
 	})
 	if err != nil {
 		return nil, err

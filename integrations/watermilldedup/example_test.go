@@ -14,6 +14,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/integrations/watermilldedup"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 // A router whose topic delivers one payment twice.
@@ -24,8 +25,8 @@ func Example() {
 	}
 	defer eng.Close()
 	dedup, err := watermilldedup.New(eng, watermilldedup.Options{
-		Key:    watermilldedup.UUID,
-		Logger: slog.New(slog.DiscardHandler),
+		Key:       watermilldedup.UUID,
+		Telemetry: telemetry.Options{Logger: slog.New(slog.DiscardHandler)},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/integrations/watermilldedup"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 var errHandler = errors.New("the handler failed")
@@ -40,7 +41,7 @@ func inMemory(t *testing.T) *engine.Engine {
 // dedup makes the middleware; change may be nil.
 func dedup(t *testing.T, eng *engine.Engine, change func(*watermilldedup.Options)) message.HandlerMiddleware {
 	t.Helper()
-	o := watermilldedup.Options{Key: watermilldedup.UUID, NackDelay: -1, Logger: quiet}
+	o := watermilldedup.Options{Key: watermilldedup.UUID, NackDelay: -1, Telemetry: telemetry.Options{Logger: quiet}}
 	if change != nil {
 		change(&o)
 	}

@@ -17,7 +17,7 @@ func TestLogShowsKeysAsTheOptionSays(t *testing.T) {
 			var log hostile.Log
 			handle, _ := answering(0)
 			h := dedup(t, inMemory(t), func(o *watermilldedup.Options) {
-				o.Logger, o.IDs, o.Shared = log.Logger(), how, true
+				o.Telemetry.Logger, o.Telemetry.IDs, o.Shared = log.Logger(), how, true
 			})(handle)
 			for range 2 {
 				if _, err := deliver(h, hostile.ID); err != nil {

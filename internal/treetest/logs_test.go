@@ -11,8 +11,9 @@ import (
 var (
 	loggerOption = regexp.MustCompile(`(?m)^\s+Logger +\*slog\.Logger$`)
 	// what wraps it, or passes it on to a package that does
-	loggerWrapped = regexp.MustCompile(`untrusted\.Logger\(|Logger: o\.Logger, IDs: o\.IDs`)
-	bareID        = regexp.MustCompile(`(slog\.\w+\(|, |\()"(id|\w+_id|key|tenant)", `)
+	loggerWrapped   = regexp.MustCompile(`untrusted\.Logger\(|Logger: o\.Logger, IDs: o\.IDs`)
+	telemetryOption = regexp.MustCompile(`(?m)^\tTelemetry +telemetry\.Options$`)
+	bareID          = regexp.MustCompile(`(slog\.\w+\(|, |\()"(id|\w+_id|key|tenant)", `)
 )
 
 // careless returns what is wrong with the logging of packages, of which sources has the code.
@@ -23,6 +24,9 @@ func careless(sources map[string]string) (problems []string) {
 		}
 		if !strings.Contains(code, `"log/slog"`) {
 			continue
+		}
+		if telemetryOption.MatchString(code) && !strings.Contains(code, "Telemetry.Complete()") {
+			problems = append(problems, dir+" logs to an option Telemetry: call its Complete, which wraps the logger")
 		}
 		for _, line := range strings.Split(code, "\n") {
 			line, _, _ = strings.Cut(line, "//")
@@ -49,12 +53,12 @@ func TestLogsOfPackagesShowIDsAndErrorsWithCare(t *testing.T) {
 	}
 	with := 0
 	for _, code := range sources {
-		if loggerOption.MatchString(code) {
+		if loggerOption.MatchString(code) || telemetryOption.MatchString(code) {
 			with++
 		}
 	}
 	if with < 8 {
-		t.Errorf("%d packages have an option Logger: the test looks for the wrong text", with)
+		t.Errorf("%d packages have an option Logger or Telemetry: the test looks for the wrong text", with)
 	}
 	for _, problem := range careless(sources) {
 		t.Error(problem)
@@ -64,6 +68,7 @@ func TestLogsOfPackagesShowIDsAndErrorsWithCare(t *testing.T) {
 func TestCarelessLogsAreDetected(t *testing.T) {
 	for _, code := range []string{
 		"\"log/slog\"\n\tLogger *slog.Logger\n",
+		"\"log/slog\"\n\tTelemetry telemetry.Options\n",
 		"\"log/slog\"\n\tlog.Warn(\"m\", \"offset\", 1, \"id\", id)\n",
 		"\"log/slog\"\n\tlog.LogAttrs(ctx, level, \"m\", slog.String(\"correlation_id\", id))\n",
 	} {

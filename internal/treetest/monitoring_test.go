@@ -58,10 +58,11 @@ func (d describing) MustRegister(cs ...prometheus.Collector) {
 }
 
 // exportedMetrics returns the names of all metrics of the module.
-func exportedMetrics(t *testing.T) map[string]bool {
+func exportedMetrics(t *testing.T, namespace string) map[string]bool {
 	t.Helper()
 	d := describing{prometheus.NewRegistry(), map[string]bool{}}
-	if _, err := telemetry.New(telemetry.Options{Registerer: d}); err != nil {
+	tel := telemetry.Options{Registerer: d, Namespace: namespace}
+	if _, err := telemetry.New(tel); err != nil {
 		t.Fatal(err)
 	}
 	eng, err := engine.Open(storetest.NewMem(storage.Identity{}), engine.Options{})
@@ -77,16 +78,16 @@ func exportedMetrics(t *testing.T) map[string]bool {
 			Mode:        kafkaadapter.Transactional{Handle: func(context.Context, *engine.Tx, *kafkaadapter.Record) error { return nil }, MaxAttempts: 1},
 			DeadLetters: &deadletter.Options{},
 		}},
+		Telemetry: tel,
 	}
-	o.Telemetry.Registerer = d
 	if _, err := kafkaadapter.New(eng, o); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := outbox.New(eng, outbox.Options{Client: o.Client, Telemetry: outbox.Telemetry{Registerer: d}}); err != nil {
+	if _, err := outbox.New(eng, outbox.Options{Client: o.Client, Telemetry: tel}); err != nil {
 		t.Fatal(err)
 	}
 	ignore := func(context.Context, string) error { return nil }
-	if _, err := listener.Wrap(eng, ignore, listener.Options[string]{ID: func(m string) string { return m }, Registerer: d}); err != nil {
+	if _, err := listener.Wrap(eng, ignore, listener.Options[string]{ID: func(m string) string { return m }, Telemetry: tel}); err != nil {
 		t.Fatal(err)
 	}
 	return d.names
@@ -108,7 +109,7 @@ func unknownMetrics(exported map[string]bool, expr string) (unknown []string) {
 }
 
 func TestAlertsAndDashboardNameExistingMetrics(t *testing.T) {
-	exported := exportedMetrics(t)
+	exported := exportedMetrics(t, "")
 	if len(exported) < 40 {
 		t.Errorf("%d metrics are exported: %q", len(exported), slices.Sorted(maps.Keys(exported)))
 	}
@@ -142,6 +143,19 @@ func TestAlertsAndDashboardNameExistingMetrics(t *testing.T) {
 				t.Errorf("%s, %s: no metric has the names %q", dashboardFile, p.Title, unknown)
 			}
 		}
+	}
+}
+
+// One value of telemetry.Options gives the metrics of all packages one namespace.
+func TestNamespaceIsThatOfAllPackages(t *testing.T) {
+	plain, named := exportedMetrics(t, ""), exportedMetrics(t, "im2be")
+	for name := range plain {
+		if !named["im2be_"+name] || named[name] {
+			t.Errorf("%s is not im2be_%s with the namespace", name, name)
+		}
+	}
+	if len(plain) != len(named) {
+		t.Errorf("%d metrics with a namespace, %d without", len(named), len(plain))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hapax-dev/hapax/kafkaadapter"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 // maxBatch is the maximum number of records in a batch, and so of the events of a partition that
@@ -23,7 +24,7 @@ func (b *member) options() kafkaadapter.Options {
 		Batching:   kafkaadapter.Batching{MaxBatch: maxBatch},
 		Timeouts:   kafkaadapter.Timeouts{Backoff: kafkaadapter.Backoff{Min: time.Millisecond, Max: 20 * time.Millisecond}},
 		Recovery:   w.recovery,
-		Telemetry:  kafkaadapter.Telemetry{Logger: w.logger.With("member", b.name)},
+		Telemetry:  telemetry.Options{Logger: w.logger.With("member", b.name)},
 		Hooks:      kafkaadapter.Hooks{OnStop: b.stopped, OnAssigned: b.assigned, OnRevoked: b.revoked, OnLost: b.lost},
 	}
 	if w.together {

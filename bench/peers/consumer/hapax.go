@@ -17,6 +17,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/pebble"
 	"github.com/hapax-dev/hapax/kafkaadapter"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/telemetry"
 )
 
 func runHapax(ctx context.Context, o Order, progress func(uint64)) (Result, error) {
@@ -78,7 +79,7 @@ func (h *hapax) options() kafkaadapter.Options {
 		}},
 		Client:     []kgo.Opt{kgo.SeedBrokers(h.order.Brokers...), kgo.WithHooks(&h.clock)},
 		Membership: kafkaadapter.Membership{InstanceID: "worker"}, // it takes the place of a killed process at once
-		Telemetry:  kafkaadapter.Telemetry{Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))},
+		Telemetry:  telemetry.Options{Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))},
 	}
 }
 
