@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hapax-dev/hapax/bench/internal/callers"
 	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/engine"
 )
@@ -173,11 +174,9 @@ type rawFeeding struct {
 	fed     fed // of all rounds
 }
 
-func (c *claiming) feeding(stage string, callers, inFlight int) *feeding {
-	return &feeding{
-		source: c.source, stage: stage, n: c.N, batch: c.Batch, callers: callers, inFlight: inFlight,
-		repeats: c.Dup, repeated: c.Repeats, progress: c.Progress,
-	}
+func (c *claiming) feeding(goroutines, inFlight int) *feeding {
+	plan := callers.Plan{Callers: goroutines, Batch: c.Batch, InFlight: inFlight}
+	return &feeding{source: c.source, n: c.N, plan: plan, repeats: c.Dup, repeated: c.Repeats}
 }
 
 // grid returns the settings of the bare store, each with one batch and with all batches in flight.
@@ -237,7 +236,7 @@ func (c *claiming) feedEngine(dir string) (perS float64, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	cpu := processTime()
-	f, err := c.judged.all(c.ctx, c.feeding("engine", c.Goroutines, c.InFlight), e)
+	f, err := c.judged.all(c.ctx, c.feeding(c.Goroutines, c.InFlight), e)
 	c.engine.add(f)
 	if err == nil {
 		err = c.takeFigures(e, before)
@@ -251,8 +250,8 @@ func (c *claiming) feedEngine(dir string) (perS float64, err error) {
 	return f.perS(), err
 }
 
-// feedRaw feeds the bare store all events, from as many goroutines as there are callers.
-func (c *claiming) feedRaw(dir string, open func(dir string) (rawStore, error), callers int) (f fed, err error) {
+// feedRaw feeds the bare store all events from some goroutines.
+func (c *claiming) feedRaw(dir string, open func(dir string) (rawStore, error), goroutines int) (f fed, err error) {
 	raw, err := open(dir)
 	if err != nil {
 		return f, err
@@ -261,7 +260,7 @@ func (c *claiming) feedRaw(dir string, open func(dir string) (rawStore, error), 
 	now := time.Now()
 	var pairs []rawPair
 	var arena []byte
-	f, err = feed(c.ctx, c.feeding("bare store", callers, 1), func(events []engine.Event) (_ []rawPair, err error) {
+	f, err = feed(c.ctx, c.feeding(goroutines, 1), func(events []engine.Event) (_ []rawPair, err error) {
 		pairs, arena = pairs[:0], arena[:0]
 		for i := range events {
 			var p rawPair
@@ -283,7 +282,6 @@ func (c *claiming) takeFigures(e *opened, heapBefore uint64) error {
 	if after := heapBytes(); after > heapBefore {
 		c.report.HeapBytes = max(c.report.HeapBytes, after-heapBefore)
 	}
-	c.Progress.tell("come to rest", 0, 0)
 	if err := e.comeToRest(c.ctx); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/hapax-dev/hapax/bench/internal/callers"
 	"github.com/hapax-dev/hapax/bench/internal/runner"
 	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/engine"
@@ -64,7 +65,7 @@ func (w *claimWorker) Do(say *runner.Voice) (err error) {
 		return err
 	}
 	w.gate.Open(0)
-	return together(len(w.From), func(p int) error {
+	return callers.Together(len(w.From), func(p int) error {
 		err := w.consume(p)
 		if err != nil {
 			err = fmt.Errorf("partition %d: %w", p, err)

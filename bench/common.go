@@ -14,16 +14,6 @@ import (
 	"github.com/hapax-dev/hapax/bench/internal/traffic"
 )
 
-// Progress reports the progress of a stage of a run; total is 0 if unknown. A nil Progress reports
-// nothing. It is called from one goroutine at a time and returns at once.
-type Progress func(stage string, done, total uint64)
-
-func (p Progress) tell(stage string, done, total uint64) {
-	if p != nil {
-		p(stage, done, total)
-	}
-}
-
 var (
 	// ErrUsage means that the options of a run are invalid.
 	ErrUsage = errors.New("usage")
@@ -56,20 +46,6 @@ func (o *Outcome) end(err *error) {
 	if *err != nil && o.Error == "" {
 		o.Error = (*err).Error()
 	}
-}
-
-// together calls do with each number below n, concurrently, and returns the first error.
-func together(n int, do func(i int) error) (first error) {
-	errs := make(chan error, n)
-	for i := range n {
-		go func() { errs <- do(i) }()
-	}
-	for range n {
-		if err := <-errs; first == nil {
-			first = err
-		}
-	}
-	return first
 }
 
 // less is a-b, 0 if that is negative.

@@ -12,22 +12,6 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-func TestTogetherReturnsAnErrorOfAny(t *testing.T) {
-	failed := errors.New("failed")
-	err := together(3, func(i int) error {
-		if i == 1 {
-			return failed
-		}
-		return nil
-	})
-	if !errors.Is(err, failed) {
-		t.Errorf("%v, want %v", err, failed)
-	}
-	if err := together(2, func(int) error { return nil }); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestErrorOfAFullDiskSaysWhatToDo(t *testing.T) {
 	full := error(&fs.PathError{Op: "write", Path: "000004.log", Err: syscall.ENOSPC})
 	err := fmt.Errorf("judging lines 1 to 9: %w", full)

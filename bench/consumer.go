@@ -13,6 +13,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/hapax-dev/hapax/bench/internal/callers"
 	"github.com/hapax-dev/hapax/bench/internal/runner"
 	"github.com/hapax-dev/hapax/bench/internal/topics"
 	"github.com/hapax-dev/hapax/bench/internal/traffic"
@@ -99,8 +100,9 @@ func (c *consumer) claimAlone(say *runner.Voice) error {
 	}
 	j := newJudged()
 	f, err := j.all(context.Background(), &feeding{
-		source: c.Log.Source, n: c.Log.N, batch: kafkaadapter.DefaultMaxBatch, callers: len(c.Ends), repeats: c.Log.Dup,
-		progress: func(_ string, done, _ uint64) { say.Line("at", progress{At: done}) },
+		source: c.Log.Source, n: c.Log.N, repeats: c.Log.Dup,
+		plan:     callers.Plan{Callers: len(c.Ends), Batch: kafkaadapter.DefaultMaxBatch},
+		progress: func(done uint64) { say.Line("at", progress{At: done}) },
 	}, e)
 	if err != nil {
 		return err
@@ -193,9 +195,7 @@ type consuming struct {
 	consumer consumer // without its gate
 	topic    *topics.Filled
 	kills    []runner.Kill
-	way      uint64 // the length of the run, in the units of the gate
-	stage    string
-	progress Progress
+	way      uint64                // the length of the run, in the units of the gate
 	tell     func(sentence string) // nil: none
 
 	ledger   *ledger
@@ -212,12 +212,9 @@ type consuming struct {
 // end.
 func (c *consuming) run(ctx context.Context) error {
 	defer stopwatch(&c.seconds)()
-	c.ledger = newLedger(c.topic.Log, c.progress)
+	c.ledger = newLedger(c.topic.Log)
 	var now progress // of the running process
-	reach := func(at uint64) {
-		now.At = max(now.At, at)
-		c.progress.tell(c.stage, now.At, c.way)
-	}
+	reach := func(at uint64) { now.At = max(now.At, at) }
 	ended := func() {
 		c.done.Calls += now.Calls
 		c.done.Conflicts += now.Conflicts

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hapax-dev/hapax/bench/internal/callers"
 	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -122,7 +123,7 @@ type dropping struct {
 // and all claims are in files.
 func (d *dropping) fill() error {
 	start := time.Now()
-	o := &feeding{source: d.source, stage: "fill", n: d.N, batch: fillBatch, callers: 1, progress: d.Progress}
+	o := &feeding{source: d.source, n: d.N, plan: callers.Plan{Callers: 1, Batch: fillBatch}}
 	j := newJudged()
 	for range 3 {
 		e, err := openEngine(d.Store, d.dir, tuning{}, d.source.Options())
@@ -175,7 +176,6 @@ func (d *dropping) measure() (err error) {
 
 // before reads the sizes of an idle store.
 func (d *dropping) before() (err error) {
-	d.Progress.tell("come to rest", 0, 0)
 	if err := d.e.comeToRest(d.ctx); err != nil {
 		return err
 	}
@@ -208,7 +208,6 @@ func (d *dropping) dropAndWatch() error {
 	reclaimed := make(chan error, 1)
 	go func() { reclaimed <- d.e.Engine.Retention().Reclaimed(d.ctx) }()
 	for ended := false; !ended; {
-		d.Progress.tell("reclaim", 0, 0)
 		select {
 		case err := <-reclaimed:
 			if err != nil {
@@ -311,7 +310,7 @@ func (d *dropping) underLoad(do func() error) (claims uint64, longest time.Durat
 	ctx, stop := context.WithCancel(d.ctx)
 	before := d.loaded.Load()
 	var stalls [loadCallers]time.Duration
-	err = together(loadCallers+1, func(g int) error {
+	err = callers.Together(loadCallers+1, func(g int) error {
 		if g == loadCallers {
 			defer stop()
 			return do()

@@ -3,13 +3,12 @@ package bench
 import (
 	"context"
 	"encoding/binary"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/hapax-dev/hapax/bench/internal/callers"
 	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
@@ -20,13 +19,12 @@ import (
 // portions while the clock of the measurement is stopped, and callers take batches of them in
 // order.
 type feeding struct {
-	source            traffic.Source
-	stage             string
-	n, batch, callers int
-	inFlight          int     // batches of each caller that are started and not yet waited for; 0 = 1
-	repeats           float64 // share of the events
-	repeated          traffic.Repeats
-	progress          Progress
+	source   traffic.Source
+	n        int
+	plan     callers.Plan
+	repeats  float64 // share of the events
+	repeated traffic.Repeats
+	progress func(done uint64) // after each portion; nil: none
 }
 
 const portionEvents = 1 << 18
@@ -89,8 +87,7 @@ func feed[T any](ctx context.Context, o *feeding, prepare func([]engine.Event) (
 			return f, err
 		}
 		began := time.Now()
-		var next atomic.Int64
-		err = together(o.callers, func(int) error { return call(ctx, o, items, &next, start) })
+		_, err = callers.Take(ctx, o.plan, items, start)
 		took := time.Since(began)
 		f.took += took
 		if err != nil {
@@ -104,34 +101,11 @@ func feed[T any](ctx context.Context, o *feeding, prepare func([]engine.Event) (
 		}
 		f.n += uint64(len(items))
 		f.fresh = t.Distinct()
-		o.progress.tell(o.stage, f.n, uint64(o.n))
+		if o.progress != nil {
+			o.progress(f.n)
+		}
 	}
 	return f, nil
-}
-
-// call is one caller. It takes batches from next until there are none, and returns when all its
-// batches are done.
-func call[T any](ctx context.Context, o *feeding, items []T, next *atomic.Int64, start func(batch []T) (wait func() error)) error {
-	var waits []func() error // for the oldest first
-	for {
-		from := int(next.Add(int64(o.batch))) - o.batch
-		if from >= len(items) || ctx.Err() != nil {
-			for _, wait := range waits {
-				if err := wait(); err != nil {
-					return err
-				}
-			}
-			return ctx.Err()
-		}
-		waits = append(waits, start(items[from:min(from+o.batch, len(items))]))
-		if len(waits) < o.inFlight {
-			continue
-		}
-		if err := waits[0](); err != nil {
-			return err
-		}
-		waits = slices.Delete(waits, 0, 1)
-	}
 }
 
 // judged counts what an engine has judged in all feedings.
@@ -167,7 +141,7 @@ func (j *judged) all(ctx context.Context, o *feeding, e *opened) (fed, error) {
 	}, func(events []engine.Event) func() error {
 		start := time.Now()
 		wait := func(ctx context.Context) ([]engine.Result, error) { return e.Engine.TryClaimBatch(ctx, events) }
-		if o.inFlight > 1 {
+		if o.plan.InFlight > 1 {
 			wait = e.Engine.StartClaimBatch(ctx, events).Wait
 		}
 		return func() error { return j.batch(ctx, start, wait) }

@@ -142,7 +142,7 @@ func Kafka(ctx context.Context, o KafkaOptions) (report KafkaReport, err error) 
 // and the directory of the run's stores. Then it removes the temporary data.
 func (c *Common) withLog(ctx context.Context, seeds []string, log *traffic.Log, parts int, do func(dir string, topic *topics.Filled) error) error {
 	return withBroker(ctx, seeds, c.Dir, func(dir string, b *topics.Broker) (err error) {
-		topic, err := b.Fill(ctx, log, parts, nil, func(sent uint64) { c.Progress.tell("produce", sent, uint64(log.N)) })
+		topic, err := b.Fill(ctx, log, parts, nil)
 		if err != nil {
 			return err
 		}
@@ -219,7 +219,7 @@ func (k *kafkaRun) all(ctx context.Context) error {
 func (k *kafkaRun) newConsumer(kind consumerKind, dir, group string) *consuming {
 	work := k.Workload
 	work.Slow = 0
-	c := &consuming{topic: k.topic, way: uint64(k.N), stage: string(kind), progress: k.Progress, consumer: consumer{
+	c := &consuming{topic: k.topic, way: uint64(k.N), consumer: consumer{
 		Kind: kind, Workload: work, Seeds: k.topic.Topic.Broker.Seeds, Topic: k.topic.Topic.Name, Group: k.topic.Topic.Group(group), Ends: k.topic.Ends,
 		Limit: k.topic.Log.Limit(), Store: k.Store, Dir: filepath.Join(dir, "store"), Weeks: k.topic.Log.Source.Options().RetentionWeeks,
 	}}
@@ -242,7 +242,7 @@ func (k *kafkaRun) consume(ctx context.Context) error {
 	if k.Kills == 0 {
 		c.consumer.Idle = k.Idle
 	}
-	c.stage, c.kills = "consume", runner.DrawKills(c.way, k.Kills, k.Control == "")
+	c.kills = runner.DrawKills(c.way, k.Kills, k.Control == "")
 	if k.Control == OffsetFirst { // each kill comes between the commits of the offset and of the batch
 		for i := range c.kills {
 			c.kills[i].Gate.Wait = c.kills[i].Gate.Here - 1

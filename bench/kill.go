@@ -98,12 +98,11 @@ func (k *killing) all(ctx context.Context) error {
 	}
 	k.run.worker.Mode, k.run.worker.Fault = k.Mode, k.fault
 	ready := true
-	killed, err := k.run.lives(ctx, kills, func(killed int) {
+	killed, err := k.run.lives(ctx, kills, func() {
 		if !ready {
 			r.Early++
 		}
 		ready = false
-		k.Progress.tell("kill", uint64(killed), uint64(k.Kills))
 	}, func() { ready = true })
 	r.Kills, r.Acked, r.Sent = killed, k.run.ledger.acked, k.run.sent
 	_, r.ClaimedTwice = k.run.ledger.doneTold()
@@ -204,13 +203,11 @@ type claimRun struct {
 	deal   traffic.Deal
 	ledger *ledger
 
-	goal uint64 // acknowledged events, for the progress; 0: it is not reported
-
 	sent, claimed uint64 // verdicts
 }
 
 func newClaimRun(o *Common, log *traffic.Log, parts int) *claimRun {
-	return &claimRun{worker: claimWorker{Store: o.Store, Log: *log, From: make([]uint64, parts)}, deal: log.Deal(parts), ledger: newLedger(log, o.Progress)}
+	return &claimRun{worker: claimWorker{Store: o.Store, Log: *log, From: make([]uint64, parts)}, deal: log.Deal(parts), ledger: newLedger(log)}
 }
 
 func (r *claimRun) open() (*opened, error) {
@@ -219,14 +216,14 @@ func (r *claimRun) open() (*opened, error) {
 
 // lives runs and kills the workers. It calls begins before each worker, and ready when the worker's
 // store is open.
-func (r *claimRun) lives(ctx context.Context, kills []runner.Kill, begins func(killed int), ready func()) (killed int, err error) {
+func (r *claimRun) lives(ctx context.Context, kills []runner.Kill, begins, ready func()) (killed int, err error) {
 	l := runner.Lives{Kills: kills, End: true, Silence: runner.MaxSilence}
 	l.Hear = map[string]runner.Hearing{
 		"ack":  runner.Hears(r.acknowledged),
 		"from": runner.Hears(func(uint64) error { ready(); return nil }),
 	}
 	l.Next = func(k runner.Kill) runner.Work {
-		begins(l.Killed)
+		begins()
 		next := r.worker
 		next.Gate = k.Gate
 		return &next
@@ -251,9 +248,6 @@ func (r *claimRun) acknowledged(a reached) error {
 		if verdict == 'c' {
 			r.claimed++
 		}
-	}
-	if r.goal > 0 {
-		r.ledger.progress.tell("claim", r.ledger.acked, r.goal)
 	}
 	r.sent += uint64(len(a.Verdicts))
 	from[a.Partition] = max(from[a.Partition], next)

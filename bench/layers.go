@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/hapax-dev/hapax/bench/internal/callers"
 	"github.com/hapax-dev/hapax/bench/internal/runner"
 	"github.com/hapax-dev/hapax/bench/internal/topics"
 	"github.com/hapax-dev/hapax/bench/internal/traffic"
@@ -165,7 +166,7 @@ func (l *layersRun) all(ctx context.Context) error {
 		},
 		func() error { return l.lives(ctx, sent) },
 	}
-	err := together(len(parts), func(i int) error {
+	err := callers.Together(len(parts), func(i int) error {
 		err := parts[i]()
 		if err != nil {
 			cancel(err)
@@ -327,7 +328,6 @@ func (l *layersRun) audit(ctx context.Context, effects [2][]uint64) (err error) 
 		if string(row.Row.Payload) != l.clients.newest[number].payload {
 			r.WrongVersion++
 		}
-		l.Progress.tell("look at everything", number, uint64(l.N))
 	}
 	return nil
 }

@@ -113,7 +113,6 @@ func (l *layersRun) send(ctx context.Context) (ends []int64, err error) {
 	}
 	for seq := l.log.Begin(); seq.Distinct() < uint64(l.N) && ctx.Err() == nil; l.report.Records++ {
 		records <- seq.Record(l.events.Name)
-		l.Progress.tell("send", seq.Distinct(), uint64(l.N))
 	}
 	close(records)
 	all.Wait()

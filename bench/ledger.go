@@ -19,9 +19,8 @@ import (
 // event, and compares the store that they leave with the expected claims, counters and balances,
 // and the offset of each partition. All of them must agree.
 type ledger struct {
-	log      *traffic.Log
-	limit    uint64 // events with smaller numbers are checked
-	progress Progress
+	log   *traffic.Log
+	limit uint64 // events with smaller numbers are checked
 
 	// told is 0 for an event without a report. Otherwise it is 1 plus the number of times that the
 	// event was claimed or its handler started, at most 3.
@@ -39,7 +38,6 @@ type ledger struct {
 
 	mu    sync.Mutex       // guards what follows
 	truth map[string]int64 // the balances of the accounts according to the claims
-	look  uint64
 
 	lost          uint64 // events that must be claimed and are not
 	mismatches    uint64
@@ -55,8 +53,8 @@ type expected struct {
 	open  bool     // the next offset may also be later
 }
 
-func newLedger(log *traffic.Log, progress Progress) *ledger {
-	return &ledger{log: log, limit: log.Limit(), progress: progress, told: make([]uint8, log.N)}
+func newLedger(log *traffic.Log) *ledger {
+	return &ledger{log: log, limit: log.Limit(), told: make([]uint8, log.N)}
 }
 
 // tell records a report about an event: that it was claimed or its handler starts, or that it was
@@ -99,11 +97,8 @@ func atLeast(counts []uint8, least uint8) (n uint64) {
 }
 
 // claimStep claims at a time are looked up in the order of their keys, which saves reads of the
-// store. Progress is reported after each lookStep of them.
-const (
-	lookStep  = 1000
-	claimStep = 1 << 16
-)
+// store.
+const claimStep = 1 << 16
 
 // check compares all data of a store. Nothing is claimed meanwhile.
 func (l *ledger) check(ctx context.Context, e *opened) error {
@@ -201,12 +196,6 @@ func (l *ledger) lookUp(ctx context.Context, e *opened, numbers []uint64) error 
 			return err
 		}
 		l.claim(uint64(events[i].Origin.Offset), rec.Origin.Partition, found)
-		if i%lookStep == lookStep-1 || i == len(events)-1 {
-			l.mu.Lock()
-			l.look += uint64(i%lookStep + 1)
-			l.progress.tell("look at every event", l.look, l.limit)
-			l.mu.Unlock()
-		}
 	}
 	return nil
 }

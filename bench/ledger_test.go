@@ -94,7 +94,7 @@ func halves(log *traffic.Log) *topics.Filled {
 // checked is the ledger of a consumer that has told nothing, after the check of its store.
 func checked(t *testing.T, o consumer, p *topics.Filled) *ledger {
 	t.Helper()
-	c := consuming{consumer: o, topic: p, ledger: newLedger(p.Log, nil)}
+	c := consuming{consumer: o, topic: p, ledger: newLedger(p.Log)}
 	if err := c.checkState(t.Context()); err != nil {
 		t.Fatal(err)
 	}

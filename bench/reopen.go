@@ -55,7 +55,7 @@ func Reopen(ctx context.Context, o ReopenOptions) (report ReopenReport, err erro
 	slack := o.N/2 + 64*reopenBatch // events claimed between the last of the N and the kill
 	log := &traffic.Log{Source: src, N: o.N + slack}
 	run := reopening{ReopenOptions: o, run: newClaimRun(&o.Common, log, reopenWriters), report: &report}
-	run.run.worker.Batch, run.run.goal = reopenBatch, uint64(o.N)
+	run.run.worker.Batch = reopenBatch
 	err = inPlace(o.Dir, func(dir string) error {
 		run.run.worker.Dir = dir
 		if err := run.claimAndKill(ctx); err != nil {
@@ -81,7 +81,7 @@ func (r *reopening) claimAndKill(ctx context.Context) error {
 	defer stopwatch(&r.report.ClaimSeconds)()
 	plan := runner.Never
 	plan.Gate.Here = uint64(r.N)
-	_, err := r.run.lives(ctx, []runner.Kill{plan}, func(int) {}, func() {})
+	_, err := r.run.lives(ctx, []runner.Kill{plan}, func() {}, func() {})
 	r.report.Acked = r.run.ledger.acked
 	if sent, claimed := r.run.sent, r.run.claimed; err == nil && claimed != sent {
 		err = fmt.Errorf("%w: of %d new events %d got the verdict duplicate", ErrNotHeld, sent, sent-claimed)

@@ -22,13 +22,9 @@ import (
 
 // Common are the options of all workloads.
 type Common struct {
-	Store    StoreName `help:"Store to use: pebble or bolt." enum:"pebble,bolt" default:"pebble"`
-	Dir      string    `help:"${dir}" type:"dir"` // "": a temporary one, which is removed
-	Progress Progress  `kong:"-"`
+	Store StoreName `help:"Store to use: pebble or bolt." enum:"pebble,bolt" default:"pebble"`
+	Dir   string    `help:"${dir}" type:"dir"` // "": a temporary one, which is removed
 }
-
-// Show sets the function that reports the progress of the workload.
-func (c *Common) Show(p Progress) { c.Progress = p }
 
 // A StoreName selects the store of a run. The empty name is Pebble.
 type StoreName string

@@ -15,28 +15,29 @@ import (
 	"github.com/hapax-dev/hapax/bench/report"
 )
 
-type claimsCmd struct {
+type claimsFlags struct {
 	IDs         []int   `help:"Numbers of ids to claim, repeats included, each in a new store." name:"ids" default:"2000000"`
-	MaxSeconds  float64 `help:"A run ends after that time; its rate is that of the ids so far." default:"60"`
-	Dup         float64 `help:"Share of the ids that repeat one." default:"0.05"`
-	Batch       []int   `help:"Sizes of batches to try." default:"1000,10000"`
+	MaxSeconds  float64 `help:"A run of claims ends after that time; its rate is that of the ids so far." default:"60"`
+	Batch       []int   `help:"Sizes of batches of claims to try." default:"1000,10000"`
 	InFlight    []int   `help:"Numbers of calls at once to try." default:"1,4,8"`
 	TuneSeconds float64 `help:"How long each setting is tried." default:"3"`
 }
 
-// Run implements the command.
-func (c *claimsCmd) Run(ctx context.Context, g *cli) error {
-	src, err := traffic.NewSource(g.Seed, traffic.UUIDv4, 1, 1)
+// repeatedIDs is the share of the ids that repeat one.
+const repeatedIDs = 0.05
+
+func (c *cli) runClaims(ctx context.Context) error {
+	src, err := traffic.NewSource(1, traffic.UUIDv4, 1, 1)
 	if err != nil {
 		return err
 	}
-	run := claiming{claimsCmd: c, g: g, log: traffic.Log{Source: src, Dup: c.Dup}}
-	return g.compare(ctx, "claims", "thousand ids/s", slices.Max(c.IDs), func(t *table) ([]entry, error) { return run.entries(ctx, t) })
+	run := claiming{claimsFlags: c.Claims, g: c, log: traffic.Log{Source: src, Dup: repeatedIDs}}
+	return c.compare(ctx, "claims", "thousand ids/s", slices.Max(run.IDs), func(t *table) ([]entry, error) { return run.entries(ctx, t) })
 }
 
-// claiming is a run of the command.
+// claiming is a run of claims.
 type claiming struct {
-	*claimsCmd
+	claimsFlags
 	g   *cli
 	log traffic.Log // without its length
 }
@@ -142,7 +143,7 @@ func (r *claiming) with(ctx context.Context, c *claimer.Contender, ch choice, n 
 func (r *claiming) one(ctx context.Context, c *claimer.Contender, ch choice, n int, limit float64) (out outcome, err error) {
 	err = r.with(ctx, c, ch, n, func(o *claimer.Order, s *servers.Server) error {
 		o.MaxSeconds = limit
-		used, err := use(s, r.g.Dir)
+		before, err := s.CPUSeconds()
 		if err != nil {
 			return err
 		}
@@ -150,9 +151,10 @@ func (r *claiming) one(ctx context.Context, c *claimer.Contender, ch choice, n i
 		if err != nil {
 			return err
 		}
+		after, err := s.CPUSeconds()
 		out.asked = int(got.Asked)
 		out.perS = float64(got.Asked) / max(got.Seconds, 1e-9)
-		out.used, err = used(got.CPUSeconds)
+		out.cpu = got.CPUSeconds + after - before
 		if got.New != got.Distinct {
 			out.wrong = fmt.Sprintf("%d of %d ids are new, %d were reported as new", got.Distinct, got.Asked, got.New)
 		}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -17,15 +18,11 @@ import (
 	"github.com/hapax-dev/hapax/bench/report"
 )
 
-type consumersCmd struct {
-	Brokers    []string `help:"Kafka brokers, host:port. Without it: one of its own." placeholder:"HOST:PORT,..."`
-	Records    int      `help:"Records of the topic, repeats included." default:"500000"`
-	Dup        float64  `help:"Share of them that repeat an event." default:"0.2"`
-	Partitions int      `help:"Partitions of the topic." default:"6"`
-	Works      []string `help:"Kinds of work: shared, partition, claims." default:"shared,partition,claims"`
-	Kill       bool     `help:"Kill each contender half-way as well." default:"true" negatable:""`
-
-	Limit time.Duration `help:"A run without a result after that time is ended, and counts as wrong." default:"${limit}"`
+type consumersFlags struct {
+	Brokers []string      `help:"Kafka brokers of the consumers, host:port. Without it: one of its own." placeholder:"HOST:PORT,..."`
+	Records int           `help:"Records of the consumers' topic, repeats included." default:"500000"`
+	Kill    bool          `help:"Kill each consumer half-way as well." default:"true" negatable:""`
+	Limit   time.Duration `help:"A run of a consumer without a result after that time is ended, and counts as wrong." default:"${limit}"`
 }
 
 const (
@@ -33,18 +30,23 @@ const (
 	// may wait forever, for example for the offset of a transaction that never ends.
 	runLimit = 5 * time.Minute
 	accounts = 50
+	// repeated is the share of the records that repeat an event.
+	repeated   = 0.2
+	partitions = 6
 	// warmRecords is how many records a program consumes before it is measured, at most.
 	warmRecords = 500_000
 )
 
 var errLimit = errors.New("the limit of a run")
 
-// Run implements the command.
-func (c *consumersCmd) Run(ctx context.Context, g *cli) (err error) {
-	brokers := c.Brokers
-	run := consuming{consumersCmd: c, g: g}
+// works are the kinds of work that are compared.
+var works = []consumer.Work{consumer.Shared, consumer.Partition, consumer.Claims}
+
+func (c *cli) runConsumers(ctx context.Context) (err error) {
+	brokers := c.Consumers.Brokers
+	run := consuming{consumersFlags: c.Consumers, g: c}
 	if len(brokers) == 0 {
-		if run.broker, err = startKafka(ctx, g.Cache); err != nil {
+		if run.broker, err = startKafka(ctx, c.Cache); err != nil {
 			return err
 		}
 		defer run.broker.end(ctx)
@@ -54,12 +56,12 @@ func (c *consumersCmd) Run(ctx context.Context, g *cli) (err error) {
 		return err
 	}
 	defer run.close(&err)
-	return g.compare(ctx, "consumers", "thousand records/s", c.Records, func(t *table) ([]entry, error) { return run.entries(t), nil })
+	return c.compare(ctx, "consumers", "thousand records/s", run.Records, func(t *table) ([]entry, error) { return run.entries(t), nil })
 }
 
 // consuming is a run of the command.
 type consuming struct {
-	*consumersCmd
+	consumersFlags
 	g        *cli
 	broker   *broker // nil: it is not our own
 	brokers  *topics.Broker
@@ -72,23 +74,23 @@ type consuming struct {
 
 // open fills the topic.
 func (r *consuming) open(ctx context.Context, brokers []string) (err error) {
-	log, err := r.log(r.g.Seed, r.Records)
+	log, err := newLog(1, r.Records)
 	if err != nil {
 		return err
 	}
 	if r.brokers, err = topics.Open(ctx, brokers); err != nil {
 		return err
 	}
-	if r.topic, err = fill(ctx, r.brokers, log, r.Partitions); err != nil {
+	if r.topic, err = fill(ctx, r.brokers, log, partitions); err != nil {
 		r.brokers.Close()
 	}
 	r.events, r.balances = log.Truth()
 	return err
 }
 
-func (r *consuming) log(seed uint64, n int) (*traffic.Log, error) {
+func newLog(seed uint64, n int) (*traffic.Log, error) {
 	src, err := traffic.NewSource(seed, traffic.UUIDv4, 1, 1)
-	return &traffic.Log{Source: src, N: n, Dup: r.Dup, Accounts: accounts}, err
+	return &traffic.Log{Source: src, N: n, Dup: repeated, Accounts: accounts}, err
 }
 
 func (r *consuming) close(err *error) {
@@ -101,22 +103,20 @@ func (r *consuming) close(err *error) {
 
 // entries returns every contender with every kind of work that it can do.
 func (r *consuming) entries(t *table) (all []entry) {
-	for _, w := range r.Works {
+	for _, w := range works {
 		for _, c := range consumer.Contenders {
-			for _, can := range c.Works {
-				if can != consumer.Work(w) || !r.g.wanted(c.Name) {
-					continue
-				}
-				e := entry{row: t.add(report.Row{Name: c.Name, Work: w, Durability: c.Durability, Settings: c.Settings})}
-				e.run = func(ctx context.Context, k kill) (outcome, error) { return r.limited(ctx, &c, can, k) }
-				if r.Kill && can == consumer.Shared {
-					e.kills = []kill{killProcess}
-					if c.Server != nil || c.Brokers && r.broker != nil { // the process that keeps its state can be killed with it
-						e.kills = append(e.kills, killBoth)
-					}
-				}
-				all = append(all, e)
+			if !slices.Contains(c.Works, w) || !r.g.wanted(c.Name) {
+				continue
 			}
+			e := entry{row: t.add(report.Row{Name: c.Name, Work: string(w), Durability: c.Durability, Settings: c.Settings})}
+			e.run = func(ctx context.Context, k kill) (outcome, error) { return r.limited(ctx, &c, w, k) }
+			if r.Kill && w == consumer.Shared {
+				e.kills = []kill{killProcess}
+				if c.Server != nil || c.Brokers && r.broker != nil { // the process that keeps its state can be killed with it
+					e.kills = append(e.kills, killBoth)
+				}
+			}
+			all = append(all, e)
 		}
 	}
 	return all
@@ -155,7 +155,7 @@ func (r *consuming) one(ctx context.Context, c *consumer.Contender, w consumer.W
 				return err
 			}
 		}
-		used, err := use(s, r.g.Dir)
+		before, err := s.CPUSeconds()
 		if err != nil {
 			return err
 		}
@@ -163,10 +163,8 @@ func (r *consuming) one(ctx context.Context, c *consumer.Contender, w consumer.W
 		if err != nil {
 			return err
 		}
-		o.used, err = used(got.CPUSeconds)
-		if got.Used != nil {
-			o.used = *got.Used
-		}
+		after, err := s.CPUSeconds()
+		o.cpu = got.CPUSeconds + after - before
 		o.perS = float64(r.Records) / max(got.Seconds, 1e-9)
 		o.wrong = r.check(w, &got)
 		return err
@@ -208,9 +206,9 @@ func (r *consuming) program(ctx context.Context, c *consumer.Contender, k kill, 
 		}
 	}
 	if r.warm == nil {
-		log, err := r.log(r.g.Seed+1, min(r.Records, warmRecords))
+		log, err := newLog(2, min(r.Records, warmRecords))
 		if err == nil {
-			r.warm, err = fill(ctx, r.brokers, log, r.Partitions)
+			r.warm, err = fill(ctx, r.brokers, log, partitions)
 		}
 		if err != nil {
 			return err

@@ -71,5 +71,5 @@ func (b *broker) end(ctx context.Context) { _, _ = b.do(context.WithoutCancel(ct
 func fill(ctx context.Context, b *topics.Broker, log *traffic.Log, partitions int) (*topics.Filled, error) {
 	say("filling a topic with %d records", log.N)
 	segment := "268435456" // the brokers of tests have small segments
-	return b.Fill(ctx, log, partitions, map[string]*string{"segment.bytes": &segment}, func(uint64) {})
+	return b.Fill(ctx, log, partitions, map[string]*string{"segment.bytes": &segment})
 }

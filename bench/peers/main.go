@@ -26,17 +26,41 @@ import (
 )
 
 type cli struct {
+	Command string `arg:"" help:"consumers: consume one topic of a real Kafka in several ways. claims: claim ids in several systems. all: both." enum:"all,consumers,claims" default:"all" optional:""`
+
 	Cache string `help:"Directory for built programs and their jars; kept." default:"${cache}" type:"path"`
 	Dir   string `help:"Directory for the data of the contenders, on the disk to be measured; emptied. Without it: a temporary one." type:"path"`
-	Out   string `help:"Directory for the JSON, one file for each command." default:"${out}" type:"path"`
+	Out   string `help:"Directory for the JSON, one file for each part." default:"${out}" type:"path"`
 
 	Rounds int      `help:"Rounds; each contender is once in each." default:"3"`
 	Only   []string `help:"Contenders, by name. Without it: all." placeholder:"NAME,..."`
-	Seed   uint64   `help:"Seed of the events." default:"1"`
+	Quick  bool     `help:"Half an hour in place of two: at most 200,000 records and 1,000,000 ids; a second for each setting that is tried, and 15 for each run of claims."`
 
-	All       allCmd       `cmd:"" default:"1" help:"Everything below, one after the other."`
-	Consumers consumersCmd `cmd:"" help:"Consume one topic of a real Kafka in several ways."`
-	Claims    claimsCmd    `cmd:"" help:"Claim ids in several systems."`
+	Consumers consumersFlags `embed:""`
+	Claims    claimsFlags    `embed:""`
+}
+
+// run runs the parts that were asked for.
+func (c *cli) run(ctx context.Context) (err error) {
+	if c.Quick {
+		c.hurry()
+	}
+	if c.Command != "claims" {
+		err = c.runConsumers(ctx)
+	}
+	if c.Command != "consumers" {
+		err = errors.Join(err, c.runClaims(ctx))
+	}
+	return err
+}
+
+// hurry reduces what is measured.
+func (c *cli) hurry() {
+	c.Consumers.Records = min(c.Consumers.Records, 200_000)
+	for i := range c.Claims.IDs {
+		c.Claims.IDs[i] = min(c.Claims.IDs[i], 1_000_000)
+	}
+	c.Claims.MaxSeconds, c.Claims.TuneSeconds = min(c.Claims.MaxSeconds, 15), min(c.Claims.TuneSeconds, 1)
 }
 
 func (c *cli) options(name string) servers.Options {
@@ -45,33 +69,6 @@ func (c *cli) options(name string) servers.Options {
 
 // wanted reports whether a contender should run.
 func (c *cli) wanted(name string) bool { return len(c.Only) == 0 || slices.Contains(c.Only, name) }
-
-// allCmd has the most useful options of the other commands.
-type allCmd struct {
-	Brokers []string `help:"Kafka brokers, host:port. Without it: one of its own." placeholder:"HOST:PORT,..."`
-	Records int      `help:"Records of the topic." default:"500000"`
-	IDs     int      `help:"Ids to claim." name:"ids" default:"2000000"`
-	Quick   bool     `help:"Half an hour in place of two: at most 200,000 records and 1,000,000 ids; a second for each setting that is tried, and 15 for each run of claims."`
-}
-
-func (a *allCmd) Run(ctx context.Context, c *cli) error {
-	consumers, claims := a.parts()
-	return errors.Join(consumers.Run(ctx, c), claims.Run(ctx, c))
-}
-
-// parts returns the other commands, with the options of allCmd and otherwise their defaults.
-func (a *allCmd) parts() (consumersCmd, claimsCmd) {
-	claims := claimsCmd{IDs: []int{a.IDs}, MaxSeconds: 60, Dup: 0.05, Batch: []int{1000, 10000}, InFlight: []int{1, 4, 8}, TuneSeconds: 3}
-	consumers := consumersCmd{
-		Brokers: a.Brokers, Records: a.Records, Dup: 0.2, Partitions: 6, Kill: true, Limit: runLimit,
-		Works: []string{string(consumer.Shared), string(consumer.Partition), string(consumer.Claims)},
-	}
-	if a.Quick {
-		consumers.Records = min(consumers.Records, 200_000)
-		claims.IDs[0], claims.MaxSeconds, claims.TuneSeconds = min(a.IDs, 1_000_000), 15, 1
-	}
-	return consumers, claims
-}
 
 // script starts this program after building it.
 const script = "bench/peers/run"
@@ -99,8 +96,7 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	command := kong.Parse(&c, kong.Name("peers"), kong.Description("Compares Hapax with other ways to deduplicate."),
-		variables(root), kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(&c))
+	kong.Parse(&c, kong.Name("peers"), kong.Description("Compares Hapax with other ways to deduplicate."), variables(root))
 	if c.Dir == "" {
 		if c.Dir, err = os.MkdirTemp("", "peers-"); err != nil {
 			return err
@@ -110,7 +106,7 @@ func run(ctx context.Context) (err error) {
 	if err := errors.Join(os.MkdirAll(c.Dir, 0o755), os.Chmod(c.Dir, 0o755), os.MkdirAll(c.Out, 0o755)); err != nil {
 		return err
 	}
-	return command.Run()
+	return c.run(ctx)
 }
 
 // variables are the defaults of flags that are not constants.

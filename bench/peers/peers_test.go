@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -66,7 +63,7 @@ func newConsuming(t *testing.T) *consuming {
 }
 
 func newConsumingOn(t *testing.T, brokers []string) *consuming {
-	r := &consuming{consumersCmd: &consumersCmd{Records: 6000, Dup: 0.3, Partitions: 3}, g: &cli{Dir: openDir(t), Cache: os.Getenv(cacheIn), Seed: 1}}
+	r := &consuming{consumersFlags: consumersFlags{Records: 6000}, g: &cli{Dir: openDir(t), Cache: os.Getenv(cacheIn)}}
 	if err := r.open(t.Context(), brokers); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +131,7 @@ func TestConsumersInTheBrokersAreRight(t *testing.T) {
 		for _, w := range c.Works {
 			t.Run(c.Name+"/"+string(w), func(t *testing.T) {
 				o, err := r.one(t.Context(), &c, w, noKill)
-				if err != nil || o.wrong != "" || o.perS <= 0 || o.used.Seconds <= 0 {
+				if err != nil || o.wrong != "" || o.perS <= 0 || o.cpu <= 0 {
 					t.Errorf("%+v, %v", o, err)
 				}
 			})
@@ -149,7 +146,7 @@ func TestConsumersInTheBrokersAreRight(t *testing.T) {
 	}
 }
 
-func TestAllRunsEverythingWithItsDefaults(t *testing.T) {
+func TestCommandLines(t *testing.T) {
 	parse := func(args ...string) (c cli) {
 		p, err := kong.New(&c, variables(t.TempDir()))
 		if err == nil {
@@ -160,17 +157,16 @@ func TestAllRunsEverythingWithItsDefaults(t *testing.T) {
 		}
 		return c
 	}
-	all := parse("all")
-	consumers, claims := all.All.parts()
-	if want := parse("consumers").Consumers; !reflect.DeepEqual(consumers, want) {
-		t.Errorf("%+v, want %+v", consumers, want)
+	if c := parse(); c.Command != "all" || c.Consumers.Records != 500_000 || !c.Consumers.Kill || c.Claims.IDs[0] != 2_000_000 {
+		t.Errorf("without arguments: %+v", c)
 	}
-	if want := parse("claims").Claims; !reflect.DeepEqual(claims, want) {
-		t.Errorf("%+v, want %+v", claims, want)
+	c := parse("--only", "map,redis", "consumers", "--no-kill", "--records", "1000")
+	if c.Command != "consumers" || c.Consumers.Kill || c.Consumers.Records != 1000 || !c.wanted("redis") || c.wanted("hapax") {
+		t.Errorf("%+v", c)
 	}
-	quick := parse("all", "--quick", "--records", "1000")
-	if consumers, claims = quick.All.parts(); consumers.Records != 1000 || claims.IDs[0] != 1_000_000 {
-		t.Errorf("quick: %d records, %d ids", consumers.Records, claims.IDs)
+	c = parse("claims", "--ids", "1000000,3000000", "--quick", "--in-flight", "1")
+	if c.hurry(); c.Command != "claims" || c.Claims.IDs[0] != 1_000_000 || c.Claims.IDs[1] != 1_000_000 || len(c.Claims.InFlight) != 1 || c.Claims.TuneSeconds != 1 || c.Consumers.Records != 200_000 {
+		t.Errorf("quick: %+v", c)
 	}
 }
 
@@ -213,7 +209,7 @@ func newClaiming(t *testing.T) *claiming {
 		t.Fatal(err)
 	}
 	return &claiming{
-		claimsCmd: &claimsCmd{IDs: []int{5000}}, g: &cli{Dir: openDir(t), Cache: os.Getenv(cacheIn)}, log: traffic.Log{Source: src, Dup: 0.3},
+		claimsFlags: claimsFlags{IDs: []int{5000}}, g: &cli{Dir: openDir(t), Cache: os.Getenv(cacheIn)}, log: traffic.Log{Source: src, Dup: 0.3},
 	}
 }
 
@@ -240,11 +236,11 @@ func TestClaimsAreRight(t *testing.T) {
 
 func TestThereIsARowForEachNumberOfIDs(t *testing.T) {
 	for limit, want := range map[float64]string{
-		0:    "bbolt 1000 ids: 1000, bbolt 5000 ids: 5000, hapax 1000 ids: 1000, hapax 5000 ids: 5000, ",
-		1e-9: "bbolt 1000 ids: 0, bbolt 5000 ids: 0, hapax 1000 ids: 0, hapax 5000 ids: 0, ", // the time is over before the first batch
+		0:    "go-map 1000 ids: 1000, go-map 5000 ids: 5000, hapax 1000 ids: 1000, hapax 5000 ids: 5000, ",
+		1e-9: "go-map 1000 ids: 0, go-map 5000 ids: 0, hapax 1000 ids: 0, hapax 5000 ids: 0, ", // the time is over before the first batch
 	} {
 		r := newClaiming(t)
-		r.g.Only, r.g.Rounds, r.IDs, r.Batch, r.InFlight, r.MaxSeconds = []string{"hapax", "bbolt"}, 1, []int{1000, 5000}, []int{100}, []int{2}, limit
+		r.g.Only, r.g.Rounds, r.IDs, r.Batch, r.InFlight, r.MaxSeconds = []string{"hapax", "go-map"}, 1, []int{1000, 5000}, []int{100}, []int{2}, limit
 		var tb table
 		entries, err := r.entries(t.Context(), &tb)
 		for i := range entries {
@@ -339,24 +335,5 @@ func TestRatioIsTheMedianOfTheRounds(t *testing.T) {
 	b := &measured{outcomes: []outcome{{perS: 10}, {perS: 10}, {perS: 10}}}
 	if got := ratio(a, b); got != 2 {
 		t.Error(got)
-	}
-}
-
-func TestDiskWritten(t *testing.T) {
-	dir := t.TempDir()
-	before, err := servers.DiskWritten(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if before == 0 {
-		t.Skip("the temporary directory is not on a disk")
-	}
-	const size = 8 << 20
-	if err := os.WriteFile(filepath.Join(dir, "file"), bytes.Repeat([]byte("bytes "), size/6), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	after, err := servers.DiskWritten(dir)
-	if err != nil || after-before < size-6 {
-		t.Errorf("%d bytes were written, %v, want %d or more", after-before, err, size)
 	}
 }

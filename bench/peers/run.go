@@ -77,7 +77,7 @@ func (c *cli) rounds(ctx context.Context, entries []entry) error {
 			}
 			if !absent[e.row] {
 				e.row.take(o)
-				say("round %d of %d: %-20s %-10s %8.1f k/s  cpu %5.1f s  %s", round+1, c.Rounds, e.row.Name, e.row.Work, o.perS/1e3, o.used.Seconds, o.wrongOrRight())
+				say("round %d of %d: %-20s %-10s %8.1f k/s  cpu %5.1f s  %s", round+1, c.Rounds, e.row.Name, e.row.Work, o.perS/1e3, o.cpu, o.wrongOrRight())
 			}
 		}
 	}

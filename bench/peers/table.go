@@ -7,35 +7,16 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/hapax-dev/hapax/bench/peers/servers"
 	"github.com/hapax-dev/hapax/bench/report"
 )
 
 // An outcome is the outcome of one run.
 type outcome struct {
 	perS    float64
-	asked   int // ids, 0 for a consumer
-	used    servers.Usage
-	wrong   string // "" if nothing was wrong
+	asked   int     // ids, 0 for a consumer
+	cpu     float64 // seconds of the consumer and its server
+	wrong   string  // "" if nothing was wrong
 	samples []report.Sample
-}
-
-// use starts to measure a server and the disk of a directory. used returns the usage since then,
-// including the processor time of the server's client.
-func use(s *servers.Server, dir string) (used func(client float64) (servers.Usage, error), err error) {
-	cpu, err := s.CPUSeconds()
-	if err != nil {
-		return nil, err
-	}
-	written, err := servers.DiskWritten(dir)
-	return func(client float64) (servers.Usage, error) {
-		seconds, err := s.CPUSeconds()
-		if err != nil {
-			return servers.Usage{}, err
-		}
-		now, err := servers.DiskWritten(dir)
-		return servers.Usage{Seconds: seconds - cpu + client, Written: now - written}, err
-	}, err
 }
 
 const right = "right"
@@ -96,7 +77,7 @@ func (t *table) finish() {
 		mid := sorted[len(sorted)/2]
 		m.PerS = report.Spread{Median: mid.perS, Min: sorted[0].perS, Max: sorted[len(sorted)-1].perS}
 		m.Records = mid.asked
-		m.CPUSeconds, m.WrittenBytes, m.Samples = mid.used.Seconds, mid.used.Written, mid.samples
+		m.CPUSeconds, m.Samples = mid.cpu, mid.samples
 		t.kept.Rows = append(t.kept.Rows, m.Row)
 	}
 	for _, ours := range t.rows {
@@ -130,14 +111,14 @@ func ratio(of, over *measured) float64 {
 func (t *table) print(unit string) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	line := func(cells ...string) { _, _ = fmt.Fprintln(w, strings.Join(cells, "\t")) }
-	line("contender", "work", unit, "least..most", "cpu s", "MB written", "in the end", "process killed", "server killed, too", "setting")
+	line("contender", "work", unit, "least..most", "cpu s", "in the end", "process killed", "server killed, too", "setting")
 	for _, r := range t.kept.Rows {
 		wrong := right
 		if r.Wrong != "" {
 			wrong = "WRONG: " + r.Wrong
 		}
 		line(r.Name, r.Work, fmt.Sprintf("%.1f", r.PerS.Median/1e3), fmt.Sprintf("%.1f..%.1f", r.PerS.Min/1e3, r.PerS.Max/1e3),
-			fmt.Sprintf("%.1f", r.CPUSeconds), fmt.Sprintf("%.0f", float64(r.WrittenBytes)/1e6), wrong, dash(r.Killed), dash(r.KilledServer), dash(r.Setting))
+			fmt.Sprintf("%.1f", r.CPUSeconds), wrong, dash(r.Killed), dash(r.KilledServer), dash(r.Setting))
 	}
 	_ = w.Flush() // there is nobody to tell
 	line()

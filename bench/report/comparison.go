@@ -29,10 +29,9 @@ type Row struct {
 	// Records is the number of records of this row, if it can be less than that of the comparison.
 	Records int    `json:"records,omitempty"`
 	PerS    Spread `json:"per_s"`
-	// CPUSeconds and WrittenBytes come from the round with the median rate: the processor time of
-	// the consumer and its server, without Kafka, and the bytes written to the disk of their data.
-	CPUSeconds   float64 `json:"cpu_s"`
-	WrittenBytes uint64  `json:"written_bytes"`
+	// CPUSeconds is the processor time of the consumer and its server, without Kafka, in the round
+	// with the median rate.
+	CPUSeconds float64 `json:"cpu_s"`
 	// Wrong describes the errors at the end of a round, "" if there were none.
 	Wrong string `json:"wrong,omitempty"`
 	// Killed and KilledServer describe the errors after the process was killed half-way, and after
@@ -60,12 +59,10 @@ type Trial struct {
 
 // A Sample is taken while claims are stored.
 type Sample struct {
-	Claimed  uint64  `json:"claimed"` // so far
-	Stored   uint64  `json:"stored"`  // without those that were dropped
+	Stored   uint64  `json:"stored"` // so far
 	PerS     float64 `json:"per_s"`
 	Disk     uint64  `json:"disk_bytes"`
 	Resident uint64  `json:"resident_bytes,omitempty"`
-	Week     string  `json:"week,omitempty"` // the newest one
 }
 
 // A Ratio is the rate of one contender over that of another, for the same work: the median of the

@@ -38,7 +38,7 @@ const evil = `<script>alert("x")</script>&`
 
 // everything is the output of one command of each kind.
 func everything(t *testing.T) string {
-	samples := []Sample{{Claimed: 100, Stored: 100, PerS: 10, Disk: 4000, Resident: 9000, Week: "2026-01-05"}, {Claimed: 200, Stored: 150, PerS: 20, Disk: 5000, Resident: 9000, Week: "2026-01-12"}}
+	samples := []Sample{{Stored: 100, PerS: 10, Disk: 4000, Resident: 9000}, {Stored: 150, PerS: 20, Disk: 5000, Resident: 9000}}
 	rows := []Row{
 		{Name: "hapax", Work: "shared", PerS: Spread{30, 20, 40}, Durability: "synced", Killed: "right"},
 		{Name: "redis" + evil, Work: "shared", PerS: Spread{40, 40, 40}, Durability: "nothing", Killed: "WRONG: 3 balances"},

@@ -41,7 +41,6 @@ func (c *workload[O, R]) Help() string { return c.help }
 
 // Run runs the workload and prints its report.
 func (c *workload[O, R]) Run(ctx context.Context, out *output) error {
-	any(&c.Options).(interface{ Show(bench.Progress) }).Show(out.show())
 	r, err := c.run(ctx, c.Options)
 	return report(out, r, err)
 }

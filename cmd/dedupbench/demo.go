@@ -15,15 +15,13 @@ func (c *demoCmd) Help() string {
 }
 
 func (c *demoCmd) Run(ctx context.Context, out *output) error {
-	c.Progress = out.show()
 	if !out.json {
-		c.Tell = out.tell
+		c.Tell = func(sentence string) { say(out.stdout, "%s\n", sentence) }
 	}
 	r, err := bench.Demo(ctx, c.DemoOptions)
 	if out.json {
 		return report(out, r, err)
 	}
-	out.clear()
 	if err == nil || r.Sent > 0 {
 		out.printed = true
 		printDemo(out, &r)

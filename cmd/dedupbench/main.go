@@ -85,7 +85,6 @@ func (c *checkedWriter) Write(b []byte) (int, error) {
 
 // exit prints an error to stderr and returns the exit status.
 func (o *output) exit(err error) int {
-	o.clear()
 	switch {
 	case err == nil:
 		return 0

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/hapax-dev/hapax/bench"
 	draw "github.com/hapax-dev/hapax/bench/report"
@@ -21,25 +20,12 @@ type output struct {
 	json           bool
 	command        string
 	args           []string
-	printed        bool      // the report was printed
-	stage          string    // the stage that is shown as progress
-	drawn          time.Time // when progress was shown last
-}
-
-const clearLine = "\r\x1b[K"
-
-// clear removes the line of progress.
-func (o *output) clear() {
-	if o.stage != "" {
-		say(o.stderr, clearLine)
-		o.stage = ""
-	}
+	printed        bool // the report was printed
 }
 
 // report prints what a run returned, and returns its error. If a run failed before it counted
 // anything, only the JSON of its outcome is printed.
 func report[R any](o *output, r R, err error) error {
-	o.clear()
 	if o.json || err == nil || !errors.Is(err, bench.ErrUsage) && counted(reflect.ValueOf(r)) {
 		o.print(r)
 	}

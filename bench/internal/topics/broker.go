@@ -193,14 +193,14 @@ type Filled struct {
 }
 
 // Fill sends a whole log to a new topic. On its return, the brokers have all of it.
-func (b *Broker) Fill(ctx context.Context, log *traffic.Log, parts int, config map[string]*string, progress func(sent uint64)) (f *Filled, err error) {
+func (b *Broker) Fill(ctx context.Context, log *traffic.Log, parts int, config map[string]*string) (f *Filled, err error) {
 	t, err := b.New(ctx, parts, config)
 	if t == nil {
 		return nil, err
 	}
 	f = &Filled{Topic: t, Log: log}
 	if err == nil {
-		err = f.send(ctx, progress)
+		err = f.send(ctx)
 	}
 	if err == nil {
 		f.Ends, err = t.Ends(ctx)
@@ -219,7 +219,7 @@ func (b *Broker) Fill(ctx context.Context, log *traffic.Log, parts int, config m
 	return f, nil
 }
 
-func (f *Filled) send(ctx context.Context, progress func(sent uint64)) error {
+func (f *Filled) send(ctx context.Context) error {
 	start := time.Now()
 	var once sync.Once
 	failed := make(chan error, 1)
@@ -229,11 +229,8 @@ func (f *Filled) send(ctx context.Context, progress func(sent uint64)) error {
 		}
 	}
 	seq := f.Log.Begin()
-	for i := range f.Log.N {
+	for range f.Log.N {
 		f.Topic.Broker.Client.Produce(ctx, seq.Record(f.Topic.Name), acked)
-		if i%4096 == 0 {
-			progress(uint64(i))
-		}
 		if ctx.Err() != nil || len(failed) > 0 {
 			break
 		}

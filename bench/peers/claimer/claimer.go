@@ -8,12 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/hapax-dev/hapax/bench/internal/callers"
 	"github.com/hapax-dev/hapax/bench/internal/runner"
 	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/bench/peers/servers"
@@ -86,11 +86,7 @@ func (o *Order) ask(ctx context.Context, progress func(answered uint64)) (r Resu
 			n, repeat := seq.Next()
 			ids, fresh = append(ids, o.Log.Source.UUID(n)), append(fresh, !repeat)
 		}
-		run := running{order: o, ctx: ctx, system: system, progress: progress, before: r.Asked}
-		if o.MaxSeconds > 0 {
-			run.left = time.Duration((o.MaxSeconds - r.Seconds) * float64(time.Second))
-		}
-		if err := run.portion(ids, fresh, &r); err != nil {
+		if err := o.portion(ctx, system, ids, fresh, &r, progress); err != nil {
 			return r, err
 		}
 	}
@@ -100,28 +96,30 @@ func (o *Order) ask(ctx context.Context, progress func(answered uint64)) (r Resu
 	return r, nil
 }
 
-// running is the part of a run that claims one portion.
-type running struct {
-	order    *Order
-	ctx      context.Context
-	system   claims
-	progress func(uint64)
-	before   uint64        // answered in earlier portions
-	left     time.Duration // 0: no limit
-
-	next, fresh atomic.Int64
-	mu          sync.Mutex // guards err
-	err         error
-}
-
-// portion claims all ids, or as many as there is time for.
-func (r *running) portion(ids []uuid.UUID, isNew []bool, sum *Result) error {
+// portion claims all ids, or as many as there is time for, and adds the result. isNew says which of
+// them the log has for the first time.
+func (o *Order) portion(ctx context.Context, system claims, ids []uuid.UUID, isNew []bool, sum *Result, progress func(answered uint64)) error {
+	plan := callers.Plan{Callers: o.InFlight, Batch: o.Batch}
+	if o.MaxSeconds > 0 {
+		plan.Until = time.Now().Add(time.Duration((o.MaxSeconds - sum.Seconds) * float64(time.Second)))
+	}
 	cpu, err := servers.CPUSeconds(os.Getpid())
 	if err != nil {
 		return err
 	}
 	start := time.Now()
-	if err := r.claimAll(ids); err != nil {
+	var fresh, answered atomic.Int64
+	asked, err := callers.Take(ctx, plan, ids, func(batch []uuid.UUID) func() error {
+		return func() error {
+			n, err := system.claim(ctx, batch)
+			fresh.Add(int64(n))
+			if done := answered.Add(int64(len(batch))); err == nil && o.InFlight == 1 {
+				progress(sum.Asked + uint64(done))
+			}
+			return err
+		}
+	})
+	if err != nil {
 		return err
 	}
 	took := time.Since(start).Seconds()
@@ -129,64 +127,27 @@ func (r *running) portion(ids []uuid.UUID, isNew []bool, sum *Result) error {
 	if err != nil {
 		return err
 	}
-	asked := min(int(r.next.Load()), len(ids))
 	for _, n := range isNew[:asked] {
 		if n {
 			sum.Distinct++
 		}
 	}
 	sum.Asked += uint64(asked)
-	sum.New += uint64(r.fresh.Load())
+	sum.New += uint64(fresh.Load())
 	sum.Seconds += took
 	sum.CPUSeconds += after - cpu
-	sum.Samples = append(sum.Samples, r.sample(sum.Distinct, float64(asked)/took))
+	sum.Samples = append(sum.Samples, o.sample(sum.Distinct, float64(asked)/took))
 	return nil
 }
 
-// claimAll lets the callers take batches of the ids.
-func (r *running) claimAll(ids []uuid.UUID) error {
-	start := time.Now()
-	var all sync.WaitGroup
-	for range r.order.InFlight {
-		all.Go(func() { r.caller(ids, start) })
-	}
-	all.Wait()
-	return r.err
-}
-
-// caller takes batches in order until none is left or the time is over.
-func (r *running) caller(ids []uuid.UUID, start time.Time) {
-	for r.left == 0 || time.Since(start) < r.left {
-		from := int(r.next.Add(int64(r.order.Batch))) - r.order.Batch
-		if from >= len(ids) {
-			return
-		}
-		to := min(from+r.order.Batch, len(ids))
-		fresh, err := r.system.claim(r.ctx, ids[from:to])
-		r.fresh.Add(int64(fresh))
-		if err == nil {
-			err = r.ctx.Err()
-		}
-		if err != nil {
-			r.mu.Lock()
-			r.err = errors.Join(r.err, err)
-			r.mu.Unlock()
-			return
-		}
-		if r.order.InFlight == 1 {
-			r.progress(r.before + uint64(to))
-		}
-	}
-}
-
-func (r *running) sample(stored uint64, perS float64) report.Sample {
-	s := report.Sample{Claimed: stored, Stored: stored, PerS: perS, Disk: size(r.order.Data)}
-	c, _ := find(r.order.Contender)
+func (o *Order) sample(stored uint64, perS float64) report.Sample {
+	s := report.Sample{Stored: stored, PerS: perS, Disk: size(o.Data)}
+	c, _ := find(o.Contender)
 	switch {
-	case r.order.Server == 0:
+	case o.Server == 0:
 		s.Resident, _ = servers.ResidentBytes(os.Getpid())
 	case c.oneProcess:
-		s.Resident, _ = servers.ResidentBytes(r.order.Server)
+		s.Resident, _ = servers.ResidentBytes(o.Server)
 	}
 	return s
 }

@@ -36,10 +36,6 @@ var Contenders = []Contender{
 		Durability: "synced before the answer", How: "Unix socket; a sorted array of ids in binary for each batch, INSERT ... ON CONFLICT DO NOTHING, primary key uuid"},
 	{Name: "badger", open: openBadger, Settings: []string{"lock", "conflicts"},
 		Durability: "synced before the answer (SyncWrites)", How: "Get and SetEntry with a TTL in one transaction for each batch, under a lock or with conflict detection and another attempt; no compression"},
-	{Name: "bbolt", open: openBolt, Settings: []string{"fill=50%", "fill=90%"},
-		Durability: "synced before the answer", How: "one Update for each batch, ids sorted, Get and Put; free list as a map, not synced"},
-	{Name: "pebble-get-set", open: openPebble, Settings: []string{"memtable=8MB", "memtable=64MB"},
-		Durability: "synced before the answer", How: "a lock around Get of each id and applying the batch, the sync outside it; bloom filters of 10 bits"},
 	{Name: "hapax", open: openHapax,
 		Durability: "synced before the answer", How: "Engine.TryClaimBatch on engine/pebble, all defaults; keeps origin and time of the first sighting"},
 }

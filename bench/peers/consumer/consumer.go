@@ -59,12 +59,9 @@ type Result struct {
 	// the partitions.
 	Claims   uint64
 	Balances map[int]int64
-	// Calls counts handled events in this process.
-	Calls uint64
-	// CPUSeconds is the processor time of the process.
+	// CPUSeconds is the processor time of the process; with a warm-up, that of process and broker
+	// since then.
 	CPUSeconds float64
-	// Used is what process and broker have used since the end of a warm-up; nil: there was none.
-	Used *servers.Usage
 }
 
 // Batch is how many records of one partition are in a batch, if the contender handles batches.
@@ -74,7 +71,7 @@ const Batch = 2000
 // records that are done, and "result".
 func (o *Order) Do(say *runner.Voice) error {
 	r, err := o.consume(context.Background(), func(done uint64) { say.Line("at", done) })
-	if err == nil {
+	if err == nil && o.WarmTopic == "" {
 		r.CPUSeconds, err = servers.CPUSeconds(os.Getpid())
 	}
 	if err == nil {
@@ -130,7 +127,6 @@ func decodePayment(value []byte) (p traffic.Payment, err error) {
 type payments struct {
 	work  Work
 	moved map[int]int64
-	calls uint64
 }
 
 func newPayments(w Work) *payments { return &payments{work: w, moved: make(map[int]int64)} }
@@ -140,7 +136,6 @@ func (p *payments) add(r *kgo.Record) error {
 	if err != nil {
 		return err
 	}
-	p.calls++
 	if p.work != Claims {
 		p.moved[pay.From] -= pay.Amount
 		p.moved[pay.To] += pay.Amount

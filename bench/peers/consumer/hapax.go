@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -34,7 +33,6 @@ type hapax struct {
 	add   bool
 	eng   *engine.Engine
 	clock clock
-	calls atomic.Uint64
 }
 
 var errAtEnd = errors.New("all is read")
@@ -93,7 +91,6 @@ func decode(_ context.Context, r *kgo.Record) (any, error) {
 }
 
 func (h *hapax) handle(_ context.Context, tx *engine.Tx, r *kafkaadapter.Record) error {
-	h.calls.Add(1)
 	p := r.Decoded().(traffic.Payment)
 	if h.order.Work == Claims {
 		return nil
@@ -152,7 +149,7 @@ func (h *hapax) watch(ctx context.Context, stop context.CancelCauseFunc, progres
 
 func (h *hapax) state() (Result, error) {
 	ctx := context.Background()
-	r := Result{Calls: h.calls.Load()}
+	var r Result
 	weeks, err := h.weeks(ctx)
 	if err != nil {
 		return r, err

@@ -21,7 +21,6 @@ type pebbleSink struct {
 
 	mu       sync.Mutex // guards what follows, and from the Gets to the end of Apply
 	balances map[int]int64
-	calls    uint64
 }
 
 func openPebble(_ context.Context, o *Order) (sink, error) {
@@ -97,7 +96,6 @@ func (s *pebbleSink) finish(b *pebble.Batch, partition int32, sums *payments, ne
 	if err := b.Set(pebbleKey('o', int(partition)), binary.BigEndian.AppendUint64(nil, uint64(next)), nil); err != nil {
 		return err
 	}
-	s.calls += sums.calls
 	return s.db.ApplyNoSyncWait(b, pebble.Sync)
 }
 
@@ -133,7 +131,7 @@ func (s *pebbleSink) state(context.Context) (r Result, err error) {
 		return r, err
 	}
 	kept, err := s.read()
-	r.Balances, r.Calls = s.order.fold(kept), s.calls
+	r.Balances = s.order.fold(kept)
 	return r, err
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync/atomic"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -21,7 +20,6 @@ import (
 type postgresSink struct {
 	order *Order
 	pool  *pgxpool.Pool
-	calls atomic.Uint64
 }
 
 // The tables. Rows of accounts change often, so their pages keep room for new versions.
@@ -63,11 +61,7 @@ func (s *postgresSink) apply(ctx context.Context, partition int32, recs []*kgo.R
 			return err
 		}
 	}
-	if err := s.finish(ctx, conn, partition, sums, recs[len(recs)-1].Offset+1); err != nil {
-		return err
-	}
-	s.calls.Add(sums.calls)
-	return nil
+	return s.finish(ctx, conn, partition, sums, recs[len(recs)-1].Offset+1)
 }
 
 // claim begins a transaction, inserts the ids in order, and returns the records that are new.
@@ -148,7 +142,6 @@ func (s *postgresSink) offsets(ctx context.Context) ([]int64, error) {
 }
 
 func (s *postgresSink) state(ctx context.Context) (r Result, err error) {
-	r.Calls = s.calls.Load()
 	if err := s.pool.QueryRow(ctx, "SELECT count(*) FROM claims").Scan(&r.Claims); err != nil {
 		return r, err
 	}

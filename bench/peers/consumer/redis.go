@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,7 +18,6 @@ type redisSink struct {
 	order  *Order
 	client *redis.Client
 	script bool
-	calls  atomic.Uint64
 }
 
 // retention is how long claims are kept, the default of Hapax.
@@ -70,7 +68,6 @@ func (s *redisSink) apply(ctx context.Context, partition int32, recs []*kgo.Reco
 			return err
 		}
 	}
-	s.calls.Add(sums.calls)
 	if len(sums.moved) == 0 {
 		return nil
 	}
@@ -126,9 +123,7 @@ func (s *redisSink) applyScript(ctx context.Context, partition int32, recs []*kg
 			args = append(args, s.order.account(partition, p.From), s.order.account(partition, p.To), p.Amount)
 		}
 	}
-	fresh, err := claimAndAdd.Run(ctx, s.client, nil, args...).Int64()
-	s.calls.Add(uint64(max(fresh, 0)))
-	return err
+	return claimAndAdd.Run(ctx, s.client, nil, args...).Err()
 }
 
 func (s *redisSink) offsets(context.Context) ([]int64, error) { return nil, nil }
@@ -149,7 +144,7 @@ func (s *redisSink) state(ctx context.Context) (Result, error) {
 			keys--
 		}
 	}
-	return Result{Claims: uint64(keys), Balances: s.order.fold(kept), Calls: s.calls.Load()}, nil
+	return Result{Claims: uint64(keys), Balances: s.order.fold(kept)}, nil
 }
 
 func (s *redisSink) close() error { return s.client.Close() }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -36,7 +35,6 @@ type streamsResult struct {
 	Seconds  float64       `json:"seconds"`
 	Claims   uint64        `json:"claims"`
 	Balances map[int]int64 `json:"balances"`
-	Calls    uint64        `json:"calls"`
 }
 
 // javaOptions are the options of the JVM: the garbage collector with the highest throughput, and a
@@ -80,10 +78,10 @@ func runStreams(ctx context.Context, o Order, progress func(uint64)) (r Result, 
 	return readStreams(&o, bufio.NewScanner(out), progress)
 }
 
-// readStreams reads the output of the application up to its result. The usage of the process and
-// the broker is counted from the end of the warm-up.
+// readStreams reads the output of the application up to its result. The processor time of
+// the process and the broker is counted from the end of the warm-up.
 func readStreams(o *Order, lines *bufio.Scanner, progress func(uint64)) (r Result, err error) {
-	var warm servers.Usage
+	warm := 0.0
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		word, rest, _ := strings.Cut(lines.Text(), " ")
@@ -104,8 +102,7 @@ func readStreams(o *Order, lines *bufio.Scanner, progress func(uint64)) (r Resul
 				return r, err
 			}
 			used, err := o.usage()
-			used = used.Sub(warm)
-			return Result{Seconds: got.Seconds, Claims: got.Claims, Balances: o.fold(got.Balances), Calls: got.Calls, Used: &used}, err
+			return Result{Seconds: got.Seconds, Claims: got.Claims, Balances: o.fold(got.Balances), CPUSeconds: used - warm}, err
 		case "fail":
 			return r, errors.New(rest)
 		}
@@ -116,21 +113,15 @@ func readStreams(o *Order, lines *bufio.Scanner, progress func(uint64)) (r Resul
 	return r, errors.New("the Java process ended")
 }
 
-// usage returns the usage of this process, its descendants, and the broker if it is known. The
-// broker keeps its data on the disk of o.Dir.
-func (o *Order) usage() (servers.Usage, error) {
-	own, err := servers.CPUSeconds(os.Getpid())
-	if err != nil {
-		return servers.Usage{}, err
+// usage returns the processor time of this process, its descendants, and the broker if it is known.
+func (o *Order) usage() (seconds float64, err error) {
+	seconds, err = servers.CPUSeconds(os.Getpid())
+	if err == nil && o.Broker != 0 {
+		var broker float64
+		broker, err = servers.CPUSeconds(o.Broker)
+		seconds += broker
 	}
-	broker := 0.0
-	if o.Broker != 0 {
-		if broker, err = servers.CPUSeconds(o.Broker); err != nil {
-			return servers.Usage{}, err
-		}
-	}
-	written, err := servers.DiskWritten(filepath.Dir(o.Dir))
-	return servers.Usage{Seconds: own + broker, Written: written}, err
+	return seconds, err
 }
 
 func sum(ends []int64) (n int64) {

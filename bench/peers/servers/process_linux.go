@@ -7,12 +7,9 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // inGroup starts the process in a new process group, so that its children can be ended with it.
@@ -95,32 +92,6 @@ func cpuSecondsOf(pid int) (seconds float64, err error) {
 		seconds += float64(n) / ticks
 	}
 	return seconds, nil
-}
-
-// DiskWritten returns the bytes that all processes have written to the disk of a directory since the
-// machine was started. It writes dirty pages first. It returns 0 for a file system without a disk.
-//
-// The kernel's figure for each process (write_bytes in /proc/PID/io) would count a whole folio of the
-// page cache, up to a MiB, for each small write to it.
-func DiskWritten(dir string) (uint64, error) {
-	var st syscall.Stat_t
-	if err := syscall.Stat(dir, &st); err != nil {
-		return 0, fmt.Errorf("finding the disk of %s: %w", dir, err)
-	}
-	syscall.Sync()
-	disks, err := os.ReadFile("/proc/diskstats")
-	if err != nil {
-		return 0, err
-	}
-	number := []string{fmt.Sprint(unix.Major(st.Dev)), fmt.Sprint(unix.Minor(st.Dev))}
-	const sector = 512 // on every disk: see Documentation/admin-guide/iostats.rst of Linux
-	for line := range strings.Lines(string(disks)) {
-		if f := strings.Fields(line); len(f) > 9 && slices.Equal(f[:2], number) {
-			n, err := strconv.ParseUint(f[9], 10, 64)
-			return n * sector, err
-		}
-	}
-	return 0, nil
 }
 
 // stat returns the fields of /proc/PID/stat from the third on.

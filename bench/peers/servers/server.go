@@ -1,5 +1,5 @@
 // Package servers finds the servers that Hapax is compared with, and runs each in a separate
-// directory, reachable only through a Unix socket.
+// directory, reachable only through a Unix socket. It needs Linux.
 package servers
 
 import (
@@ -140,16 +140,4 @@ func (o *output) last() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return string(bytes.TrimSpace(o.buf))
-}
-
-// A Usage is the processor time of some processes, and the number of bytes that were written to the
-// disk of their data in the same time (DiskWritten).
-type Usage struct {
-	Seconds float64
-	Written uint64
-}
-
-// Sub returns the usage since an earlier one.
-func (u Usage) Sub(earlier Usage) Usage {
-	return Usage{u.Seconds - earlier.Seconds, u.Written - min(u.Written, earlier.Written)}
 }
