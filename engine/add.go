@@ -3,16 +3,15 @@ package engine
 // Add adds delta to an application key. An absent key counts as 0, and exists afterwards, even if
 // delta is 0. The value is an int64 in the form of EncodeInt64.
 //
-// Add does not read the key: the sum is computed where the transaction commits, so that
-// transactions that add to one key never conflict because of that, whatever their order. A
-// transaction that reads the key (Get, Scan) conflicts with every Add to it, as with any other
-// write; so do not read a key that many transactions add to. Get after an Add returns the value of
-// the store plus what the transaction has added, and is such a read.
+// Add does not read the key: the sum is computed at commit, so Adds to the same key never conflict
+// with each other. A transaction that reads the key (Get, Scan) conflicts with every Add to it, as
+// with any other write, so do not read a key that many transactions add to. A Get after an Add
+// counts as such a read; it returns the stored value plus what the transaction has added.
 //
-// If the sum overflows, or the store has a value of another length, the whole transaction fails
-// with an AddError, which names the key, and nothing of it is applied. Add itself returns that
-// error where the transaction's own writes show it: the sum of its own deltas, or a delta after a
-// Put. After a Delete of its own, Add counts from 0.
+// If the sum overflows, or the stored value has another length, the whole transaction fails with an
+// AddError that names the key, and nothing is applied. Add itself returns that error if the
+// transaction's own writes suffice to detect it: a sum of its deltas, or a delta after a Put. After
+// a Delete in the same transaction, Add counts from 0.
 func (tx *Tx) Add(key []byte, delta int64) error { return applicationKeys(tx).Add(key, delta) }
 
 // Add is Tx.Add in the space.

@@ -22,7 +22,7 @@ type Admin struct {
 	scanner *scanner
 }
 
-// Lookup returns the claim on an event, if there is one that is durable and in a retained week.
+// Lookup returns the claim on an event if it is durable and in a retained week.
 func (a *Admin) Lookup(ctx context.Context, scope string, id []byte, at time.Time) (rec ClaimRecord, found bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return ClaimRecord{}, false, err
@@ -82,7 +82,7 @@ func (a *Admin) Forget(ctx context.Context, scope string, id []byte, at time.Tim
 	return found && err == nil, err
 }
 
-// lookupKey makes the key of a claim from its scope, id and time.
+// lookupKey returns the key of a claim.
 func (a *Admin) lookupKey(scope string, id []byte, at time.Time) ([]byte, weekbucket.Week, error) {
 	ev := Event{Scope: scope, ID: id, Time: at, Origin: Origin{Topic: "-"}}
 	week, err := ev.check(limits.IDBytes, at)
@@ -145,13 +145,13 @@ func (a *Admin) currentCounts(ctx context.Context) (map[storage.Bucket]uint64, e
 }
 
 // Backup writes a consistent copy of the store to dir, which must not exist, while claims continue.
-// It contains all that was acknowledged before the call. Its identity has the same UUID and a
-// higher incarnation; when it is opened, its filters are rebuilt by a scan.
+// The copy contains everything that was acknowledged before the call. Its identity has the same
+// UUID and a higher incarnation. An engine that opens it rebuilds the filters by a scan.
 func (a *Admin) Backup(ctx context.Context, dir string) error {
 	return a.untilClose(ctx, func(ctx context.Context) error { return a.core.store.Backup(ctx, dir) })
 }
 
-// untilClose runs a long call of the store, which Close cuts off.
+// untilClose runs a long call of the store; Close cancels it.
 func (a *Admin) untilClose(ctx context.Context, call func(ctx context.Context) error) error {
 	if err := a.core.enter(); err != nil {
 		return err
@@ -167,7 +167,7 @@ func (a *Admin) untilClose(ctx context.Context, call func(ctx context.Context) e
 	return err
 }
 
-// A ScopeInfo describes the claims of one scope in one week. Bytes are an estimate of the space on
+// A ScopeInfo describes the claims of one scope in one week. Bytes is an estimate of their size on
 // disk.
 type ScopeInfo struct {
 	Scope  string
@@ -176,7 +176,7 @@ type ScopeInfo struct {
 	Bytes  uint64
 }
 
-// A WeekInfo describes the claims of one week, scopes in order.
+// A WeekInfo describes the claims of one week. Its scopes are sorted.
 type WeekInfo struct {
 	Week   weekbucket.Week
 	Claims uint64

@@ -9,8 +9,9 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A base is a part's view of its transaction: its state when the part began. Later changes of the
-// transaction make the part outdated if it has read or claimed them.
+// A base is a part's view of its transaction: the transaction's state taken when the part began.
+// Later changes of the transaction make the part outdated if they concern what it has read or
+// claimed.
 type base struct {
 	status *txStatus // of the part
 	points *savepoints
@@ -18,11 +19,11 @@ type base struct {
 	at     Savepoint  // when the part began
 
 	// Guarded by the lock of the part.
-	seen   map[string]struct{} // keys whose values were the transaction's writes
+	seen   map[string]struct{} // keys whose values came from the transaction's writes
 	judged []occ.Name          // claims on which verdicts of the part depend
 }
 
-// lock locks the transaction for a read of the part; the caller unlocks it.
+// lock locks the transaction for a read by the part. The caller must unlock it.
 func (b *base) lock() error {
 	err := b.at.tx.lock()
 	if err == nil && !b.points.valid(b.at.serial) {
@@ -37,7 +38,7 @@ func (b *base) lock() error {
 
 func (b *base) unlock() { b.at.tx.mu.Unlock() }
 
-// written returns the latest write of the transaction to a key.
+// written returns the transaction's latest write to a key.
 func (b *base) written(key []byte) (w txWrite, ok bool, err error) {
 	if err := b.lock(); err != nil {
 		return w, false, err
@@ -55,7 +56,7 @@ func (b *base) written(key []byte) (w txWrite, ok bool, err error) {
 	return b.req.writes.list[i], true, nil
 }
 
-// writesIn returns the latest writes of the transaction in the span, as txWrites.in does.
+// writesIn is txWrites.in for the transaction's writes.
 func (b *base) writesIn(span storage.Span, end []byte, limit int) (writes []txWrite, upTo []byte, err error) {
 	if err := b.lock(); err != nil {
 		return nil, nil, err
@@ -71,8 +72,8 @@ func (b *base) writesIn(span storage.Span, end []byte, limit int) (writes []txWr
 	return writes, upTo, nil
 }
 
-// claimed returns the record of the claim with an index among those of the transaction, if the
-// transaction had made it, under that key.
+// claimed returns the record of the transaction's i-th claim if that has this key and was made
+// before the part began.
 func (b *base) claimed(i int, key []byte) (rec ClaimRecord, ok bool) {
 	if b.lock() != nil {
 		return ClaimRecord{}, false
@@ -88,7 +89,7 @@ func (b *base) claimed(i int, key []byte) (rec ClaimRecord, ok bool) {
 	return b.req.claims.records[i], true
 }
 
-// isOwned reports whether a claim of the transaction, which claimed has returned, is that of an owner.
+// isOwned reports whether the transaction's i-th claim belongs to an owner.
 func (b *base) isOwned(i int, part *txRequest) bool {
 	if b.lock() != nil {
 		return false
@@ -99,13 +100,13 @@ func (b *base) isOwned(i int, part *txRequest) bool {
 }
 
 // altered reports whether the transaction has changed the record of a claim since the part began.
-// The lock of the transaction is held.
+// The caller holds the transaction's lock.
 func (b *base) altered(claim int) bool {
 	return slices.ContainsFunc(b.req.claims.altered[b.at.done.altered:], func(a altered) bool { return a.claim == claim })
 }
 
 // isOutdated reports whether the transaction has changed what the part has read or claimed, or was
-// rolled back to a point before the part's begin. The locks of both are held.
+// rolled back to a point before the part began. The caller holds the locks of both.
 func (b *base) isOutdated(own *txRequest, s *filters.Set) bool {
 	if !b.points.valid(b.at.serial) {
 		return true
@@ -123,7 +124,7 @@ func (b *base) isOutdated(own *txRequest, s *filters.Set) bool {
 	if len(b.req.claims.set.claims) == b.at.done.claims {
 		return false
 	}
-	// a claim in a week that no event on arrival of the part has looked at
+	// a claim in a week that the part's events with the time of their arrival have not looked at
 	missed := own.claims.set.nearVersion > 0 && own.claims.set.nearVersion != s.Version()
 	return missed || own.claimant.HasClaimedSince(b.judged, b.at.done.claims)
 }

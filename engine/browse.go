@@ -10,7 +10,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A Claim is a durable claim in a bucket. ID is the caller's own copy.
+// A Claim is a durable claim in a bucket. The caller owns ID.
 type Claim struct {
 	ID     []byte
 	Record ClaimRecord
@@ -19,14 +19,13 @@ type Claim struct {
 // claimsPerPage is the number of claims that Admin.Claims reads ahead of its loop.
 const claimsPerPage = 256
 
-// Claims returns an iterator over the durable claims of a scope in a week, as of the moment at
-// which it begins. The order is that of the keys on disk (ids of one form in the order of their
-// bytes); after, if it is not empty, is the id after which it begins. A week that was dropped has
-// no claims.
+// Claims returns an iterator over the durable claims of a scope in a week, as of the start of the
+// iteration. Claims are in the order of their keys on disk (ids of one form in the order of their
+// bytes). If after is not empty, the iteration starts after that id. A dropped week has no claims.
 //
-// The iteration ends with an error, which is its last pair, when ctx ends, the engine is closed or
-// the store fails. It is a tool for operators and audits: the store keeps the data that it reads
-// until it ends, and a Pebble store first sorts the bucket's claims that are in memory.
+// When ctx ends, the engine is closed or the store fails, the last pair has the error. Use Claims
+// for operations and audits: the store cannot free the data that is being read, and a Pebble store
+// first sorts the bucket's claims in memory.
 func (a *Admin) Claims(ctx context.Context, b storage.Bucket, after []byte) iter.Seq2[Claim, error] {
 	return func(yield func(Claim, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -38,7 +37,7 @@ func (a *Admin) Claims(ctx context.Context, b storage.Bucket, after []byte) iter
 		}
 		defer func() { // also if the loop panics
 			cancel()
-			for range pages { // the scan ends before the iteration does
+			for range pages { // the scan ends first
 			}
 		}()
 		for page := range pages {
@@ -54,8 +53,8 @@ func (a *Admin) Claims(ctx context.Context, b storage.Bucket, after []byte) iter
 	}
 }
 
-// claimPages scans a bucket in a goroutine of its own, which Close ends, and closes pages when the
-// scan has ended, with its result.
+// claimPages scans a bucket in a separate goroutine, which Close cancels. It closes pages after the
+// scan, whose error it returns.
 func (a *Admin) claimPages(ctx context.Context, b storage.Bucket, after []byte) (pages chan []Claim, result chan error, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -87,7 +86,7 @@ func (a *Admin) sendClaims(ctx context.Context, b storage.Bucket, span storage.S
 		return nil
 	}
 	var page []Claim
-	var own error // that of the ended scan, not the store's
+	var own error // the error of a canceled scan, not of the store
 	send := func() error {
 		if own = a.core.settleContext(scan); own != nil {
 			return own

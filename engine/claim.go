@@ -4,15 +4,15 @@ import (
 	"context"
 )
 
-// TryClaim judges one event and commits the claim by itself: if the verdict is Claimed, the claim
-// is durable and remains even if the work fails (at most once on failure). The error is that of
-// Result.Err, for the verdict Failed: then no claim is made, unless the error wraps
-// ErrOutcomeUnknown.
+// TryClaim judges one event and commits the claim by itself. If the verdict is Claimed, the claim
+// is durable and remains even if the work fails (at most once on failure). The error is Result.Err:
+// it is not nil if and only if the verdict is Failed. In this case no claim is made, unless the
+// error wraps ErrOutcomeUnknown.
 //
 // If ctx ends before the verdict is durable, the error is that of ctx. A claim that is already
-// decided is then withdrawn after its batch, so that the event can be claimed again; until then
-// others may get InFlight for it, never Duplicate. A crash before that leaves the claim, as one
-// between a claim and the work does (Stats.AtRisk).
+// decided is withdrawn after its batch, and the event can be claimed again; until then others may
+// get InFlight for it, never Duplicate. A crash before the withdrawal leaves the claim, like a
+// crash between a claim and the work (Stats.AtRisk).
 func (e *Engine) TryClaim(ctx context.Context, ev Event) (Result, error) {
 	ev.Scope = e.core.opt.scope(ev.Scope)
 	events, results := [1]Event{ev}, [1]Result{}
@@ -23,27 +23,27 @@ func (e *Engine) TryClaim(ctx context.Context, ev Event) (Result, error) {
 	return results[0], results[0].Err
 }
 
-// CheckEvent returns the *EventError with which TryClaim would reject an event, nil if it would judge
-// it. It neither judges the event nor reads the store, so that code with options of its own, such as
-// a window, can reject them before the first event.
+// CheckEvent returns the *EventError with which TryClaim would reject an event, or nil. It neither
+// judges the event nor reads the store. With it, code that takes options such as a window can check
+// them before the first event.
 func (e *Engine) CheckEvent(ev Event) error {
 	ev.Scope = e.core.opt.scope(ev.Scope)
 	_, err := checkEvent(&e.core.opt, &ev, e.core.now())
 	return err
 }
 
-// TryClaimBatch judges events in order, as TryClaim does each of them, and returns a result for
-// each. A repetition within the batch is a Duplicate of its first occurrence; if that was Claimed
-// with a Lease, it is Pending, because the work is not finished. An event that cannot be judged is
-// Failed by itself and delays no other. The claims are independent of one another: a crash may keep
-// the first of them without the last.
+// TryClaimBatch judges events in order, each like TryClaim, and returns a result for each. A
+// repetition within the batch is a Duplicate of its first occurrence; if that was Claimed with a
+// Lease, it is Pending, because the work is not finished. An event that cannot be judged is Failed
+// by itself and delays no other. The claims are independent of one another: a crash may keep the
+// first of them without the last.
 //
 // It returns a result for each event even if it returns an error. Results other than Failed are
 // then as valid as without an error: a Claimed event is durably claimed, and no other caller
 // handles it. A Failed event may have been claimed if the error wraps ErrOutcomeUnknown.
 //
-// If ctx ends, the events whose verdicts are not durable are Failed with its error, and their claims
-// are withdrawn as by TryClaim.
+// If ctx ends, the events whose verdicts are not durable are Failed with its error, and their
+// claims are withdrawn as in TryClaim.
 func (e *Engine) TryClaimBatch(ctx context.Context, events []Event) ([]Result, error) {
 	events = e.core.opt.scoped(events)
 	results := make([]Result, len(events))
@@ -57,15 +57,15 @@ func (e *Engine) TryClaimBatch(ctx context.Context, events []Event) ([]Result, e
 	return results, nil
 }
 
-// fail makes all results Failed.
+// fail sets all results to Failed.
 func fail(results []Result, err error) {
 	for i := range results {
 		results[i] = Result{Verdict: Failed, Err: err}
 	}
 }
 
-// judge fills results for at-most-once claims. If it returns an error, those that were not decided
-// are Failed.
+// judge sets the results of at-most-once claims. If it returns an error, the undecided ones are
+// Failed.
 func (e *Engine) judge(ctx context.Context, events []Event, results []Result) error {
 	again, err := e.judgeOnce(ctx, events, results)
 	for range maxJudgedAgain {
@@ -89,18 +89,18 @@ func (e *Engine) judge(ctx context.Context, events []Event, results []Result) er
 	return err
 }
 
-// maxJudgedAgain bounds how often an event is judged again because the caller of the claim on it has
-// left; then it is InFlight.
+// maxJudgedAgain is how often an event is judged again because the caller that claimed it has left;
+// after that it is InFlight.
 const maxJudgedAgain = 4
 
-// judgeOnce is judge. again are the indices of the events that are InFlight because the caller of a
-// claim on them has left.
+// judgeOnce is judge without repetitions. again has the indices of the events that are InFlight
+// because the caller that claimed them has left.
 func (e *Engine) judgeOnce(ctx context.Context, events []Event, results []Result) (again []int, err error) {
 	b := ClaimBatch{e: e, results: results}
 	defer b.observe()                               // also if the store panics
 	if ctx.Done() == nil || e.core.enter() != nil { // start returns that error
 		b.start(ctx, events)
-		_ = b.await(context.Background()) // it does not end
+		_ = b.await(context.Background()) // never ends
 		return b.again, b.err
 	}
 	left := false

@@ -8,48 +8,49 @@ import (
 	"slices"
 )
 
-// partEvents is how many events of a batch are prepared before they are handed over, so that the
-// next ones are prepared while these are decided and applied.
+// partEvents is the number of events in a part of a batch. A part is handed over as soon as it is
+// prepared; the next one is prepared while this one is decided and applied.
 const partEvents = 256
 
-// A ClaimBatch is a batch of events that StartClaimBatch has handed over. It is used by one
+// A ClaimBatch is a batch of events that StartClaimBatch has handed over. It must be used by one
 // goroutine at a time.
 type ClaimBatch struct {
 	e       *Engine
 	results []Result
 	ended   bool                                   // results and err are final
-	parts   struct{ first, last, next *ownClaims } // next is the first whose answers are not there yet
+	parts   struct{ first, last, next *ownClaims } // next is the first one without answers
 	waited  int                                    // parts before next
-	decided int                                    // events, from the first on, that were decided durably: all if err is nil
+	decided int                                    // number of leading events whose verdicts are durable: all if err is nil
 	err     error
-	again   []int          // events that are InFlight because the caller of a claim on them has left
-	settle  bool           // answers of the last parts rest on reads, and nothing was handed over after those
-	asOf    uint64         // a batch that is not before what these reads have seen
+	again   []int          // events that are InFlight because the caller that claimed them has left
+	settle  bool           // answers of the last parts depend on reads, and no part was handed over after them
+	asOf    uint64         // these reads saw no later batch
 	done    func([]Result) // the observer's, nil if there is none
 
 	leavable bool // the caller may leave (see leave)
 }
 
-// StartClaimBatch is TryClaimBatch in two steps: it hands the events over in order, and Wait of the
-// batch that it returns waits for the results. So one goroutine can have several batches in flight,
-// and prepare the next one while those before it are written. Batches are decided in the order in
-// which they were started: a repetition in a later one is a Duplicate, or Pending as in
-// TryClaimBatch. Nothing is known of an event before Wait has returned its result, which is then as
-// durable as that of TryClaimBatch.
+// StartClaimBatch is TryClaimBatch in two steps: it hands the events over in order, and
+// ClaimBatch.Wait waits for the results. So one goroutine can have several batches in flight, and
+// prepare the next one while the previous ones are written. Batches are decided in the order in
+// which they were started: a repetition in a later batch is a Duplicate, or Pending as in
+// TryClaimBatch. Nothing is known of an event before Wait returns its result, which is as durable
+// as that of TryClaimBatch.
 //
-// A batch is handed over in parts of 256 events; StartClaimBatch blocks while 64 parts wait for the
-// committer, or until ctx ends. If it ends before all parts are handed over, or the engine is closed
-// or has failed, Wait returns the error, and the results of the parts before. The caller may change
-// events and the bytes of their ids once StartClaimBatch has returned.
+// A batch is handed over in parts of 256 events. StartClaimBatch blocks while 64 requests wait for
+// the committer, or until ctx ends. If ctx ends before all parts are handed over, or the engine is
+// closed or has failed, Wait returns the error and the results of the previous parts. The caller
+// may change events and the bytes of their ids once StartClaimBatch has returned.
 //
-// What was handed over is decided whether or not Wait is called, also while Close waits for it, and
-// whether or not ctx ends: a caller that may leave uses TryClaimBatch. If Wait is not called, events may be claimed that are not handled: at most once, as after a crash.
-// Verdicts are counted, and given to an Options.Observer, by Wait.
+// What was handed over is decided even if Wait is not called, ctx ends or Close waits for it; a
+// caller that may give up must use TryClaimBatch. If Wait is not called, events may be claimed and
+// not handled: at most once, as after a crash. Wait counts the verdicts and reports them to
+// Options.Observer.
 func (e *Engine) StartClaimBatch(ctx context.Context, events []Event) *ClaimBatch {
 	events = e.core.opt.scoped(events)
 	b := &ClaimBatch{e: e, results: make([]Result, len(events))}
 	if e.core.opt.Observer != nil {
-		events = cloneEvents(events) // it may read them until it is given the results
+		events = cloneEvents(events) // the observer may read them until it gets the results
 	}
 	started := false
 	defer func() {
@@ -62,9 +63,9 @@ func (e *Engine) StartClaimBatch(ctx context.Context, events []Event) *ClaimBatc
 	return b
 }
 
-// Wait waits for the results, one for each event, as TryClaimBatch does: also with an error. If ctx
-// ends first, the results are nil and the error is that of ctx; the events may be claimed all the
-// same. Wait may be called again, after it has returned the results and after Close, too.
+// Wait waits for the results, one for each event, also if it returns an error, like TryClaimBatch.
+// If ctx ends first, the results are nil and the error is that of ctx; the events may be claimed
+// nevertheless. Wait may be called again, even after it has returned the results, and after Close.
 func (b *ClaimBatch) Wait(ctx context.Context) ([]Result, error) {
 	if err := b.await(ctx); err != nil {
 		return nil, err
@@ -73,7 +74,7 @@ func (b *ClaimBatch) Wait(ctx context.Context) ([]Result, error) {
 	return b.results, b.err
 }
 
-// start prepares the events and hands over what the committer is to decide.
+// start prepares the events and hands the undecided ones over to the committer.
 func (b *ClaimBatch) start(ctx context.Context, events []Event) {
 	e := b.e
 	if b.err = ctx.Err(); b.err != nil {
@@ -90,7 +91,7 @@ func (b *ClaimBatch) start(ctx context.Context, events []Event) {
 	defer e.core.leave()
 	expected := false // the committer may wait for another part
 	defer func() {
-		if expected { // the last ones need no decision, could not be prepared, or ctx has ended
+		if expected { // the last parts need no decision, could not be prepared, or ctx has ended
 			e.queue.handOverBehind(&ownClaims{ticket: newTicket()})
 		}
 	}()
@@ -126,7 +127,7 @@ func (b *ClaimBatch) add(r *ownClaims) {
 	b.parts.last = r
 }
 
-// await waits for the results. Its error is that of ctx, if that ends before.
+// await waits for the results. If ctx ends first, it returns the error of ctx.
 func (b *ClaimBatch) await(ctx context.Context) error {
 	if b.ended {
 		return nil
@@ -141,7 +142,7 @@ func (b *ClaimBatch) await(ctx context.Context) error {
 		case !r.ticket.handed:
 		case r.ticket.err == nil:
 			b.decided = min(b.waited*partEvents, len(b.results)) // the answers before it are durable, too: see release
-		case b.err == nil, errors.Is(r.ticket.err, ErrOutcomeUnknown): // start may have found another error meanwhile
+		case b.err == nil, errors.Is(r.ticket.err, ErrOutcomeUnknown): // start may have set another error
 			b.err = r.ticket.err
 		}
 	}
@@ -160,7 +161,7 @@ func (b *ClaimBatch) await(ctx context.Context) error {
 	return nil
 }
 
-// finish takes what the parts have found and gives them back.
+// finish caches the claims that the parts have found, and recycles the parts.
 func (b *ClaimBatch) finish() {
 	e := b.e
 	for r, at := b.parts.first, 0; r != nil; at += partEvents {
@@ -179,8 +180,8 @@ func (b *ClaimBatch) finish() {
 	e.core.counters.countOwn(b.results)
 }
 
-// distrust makes the verdicts of a part InFlight, whose first event has the given index, that may
-// rest on claims whose callers have left since they were looked up.
+// distrust sets verdicts of a part to InFlight if they may depend on claims whose callers have left
+// since the look-up. at is the index of the part's first event.
 func (b *ClaimBatch) distrust(r *ownClaims, at int, results []Result) {
 	left := &b.e.core.left
 	if left.changes.Load() == r.departed {
@@ -207,9 +208,9 @@ func (b *ClaimBatch) distrust(r *ownClaims, at int, results []Result) {
 	}
 }
 
-// leave ends the batch for its caller, who does not wait any longer, because of cause. Parts whose
-// answers are final keep them; the events of the others are Failed, and their claims are withdrawn
-// by a goroutine for which it returns true, and which ends the caller's call (core.leave).
+// leave ends the batch because its caller no longer waits; cause says why. Parts with final answers
+// keep them. The events of the others are Failed, and a goroutine withdraws their claims: leave
+// then returns true, and the goroutine ends the caller's call (core.leave).
 func (b *ClaimBatch) leave(cause error) bool {
 	e, returned := b.e, make([]Result, len(b.results))
 	fail(returned, cause)
@@ -256,8 +257,8 @@ func (b *ClaimBatch) leave(cause error) bool {
 	return true
 }
 
-// observe gives the observer the results. If the store has panicked, they are not final, and the
-// committer may still write them: the observer gets zero ones.
+// observe reports the results to the observer. If the store has panicked, the committer may still
+// write them, so the observer gets zero results.
 func (b *ClaimBatch) observe() {
 	if b.done == nil {
 		return

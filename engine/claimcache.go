@@ -6,21 +6,21 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// claimCache is a cache of claims that are durable, final and were repeated, by the hash of their key.
-// A hit compares the full key. A cached record is that of the store, because a Done claim without a
-// window never changes; it can only be forgotten. A claim does not enter it when it is made: most
-// claims are never repeated, and adding each one cost more than the saved reads of the store
-// (docs/decisions/0001). When the cache is full, a claim enters it only if it was found in the store
-// before: most repeated claims are repeated once.
+// claimCache is a cache of durable, final claims that were repeated, by the hash of their key. A
+// hit compares the full key. A cached record equals the stored one, because a Done claim without a
+// window never changes; it can only be forgotten. A claim is not added when it is made: most claims
+// are never repeated, and adding each one costs more than the reads that it saves
+// (docs/decisions/0001). When the cache is full, a claim is added only the second time that it is
+// found in the store: most repeated claims are repeated once.
 type claimCache struct {
-	mu      sync.Mutex // guards all below; no I/O under it
+	mu      sync.Mutex // guards the fields below; not held during I/O
 	lru     *simplelru.LRU[uint64, cachedClaim]
 	size    int
-	once    []uint32 // parts of the hashes of claims found while the cache was full; nil until it is
-	forgets uint64   // how often a claim was forgotten
+	once    []uint32 // upper halves of the hashes of claims found while the cache was full; nil before that
+	forgets uint64   // number of forgotten claims
 }
 
-// A foundClaim is a claim that was found in the store; its key is in the arena of its request.
+// A foundClaim is a claim that was found in the store. Its key is in the arena of its request.
 type foundClaim struct {
 	keyAt, keyEnd int
 	hash          uint64
@@ -32,7 +32,7 @@ type cachedClaim struct {
 	record ClaimRecord
 }
 
-// newClaimCache returns a cache of size claims, or nil for none; all methods accept nil.
+// newClaimCache returns a cache of size claims, or nil if size is negative. A nil cache is empty.
 func newClaimCache(size int) *claimCache {
 	if size < 0 {
 		return nil
@@ -56,7 +56,8 @@ func (c *claimCache) get(hash uint64, key []byte) (ClaimRecord, bool) {
 	return ClaimRecord{}, false
 }
 
-// epoch must be read before the claims that are then added are read from the store.
+// epoch returns the number of forgotten claims. A caller of add must read it before it reads the
+// claims from the store.
 func (c *claimCache) epoch() uint64 {
 	if c == nil {
 		return 0
@@ -66,8 +67,8 @@ func (c *claimCache) epoch() uint64 {
 	return c.forgets
 }
 
-// add adds claims that were found in the store and are now durable, unless a claim was forgotten
-// since epoch.
+// add adds claims that were found in the store and are durable, unless a claim was forgotten since
+// epoch.
 func (c *claimCache) add(found []foundClaim, arena []byte, epoch uint64) {
 	if c == nil || len(found) == 0 {
 		return
@@ -89,8 +90,8 @@ func (c *claimCache) add(found []foundClaim, arena []byte, epoch uint64) {
 	}
 }
 
-// foundBefore reports whether it was called with the hash before, and notes the call. It knows about
-// as many hashes as the cache has claims, and may rarely take one for another.
+// foundBefore records the hash and reports whether it was recorded before. It remembers about as
+// many hashes as the cache has claims, and confuses two hashes only rarely.
 func (c *claimCache) foundBefore(hash uint64) bool {
 	if c.once == nil {
 		c.once = make([]uint32, c.size)

@@ -8,8 +8,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/internal/filters"
 )
 
-// A committer has the three goroutines that requests go through: the committer, the applier and the
-// releaser (see Engine).
+// A committer runs the three goroutines that process requests: the committer, the applier and the
+// releaser (see the package comment).
 type committer struct {
 	core     *core
 	decider  *decider
@@ -49,7 +49,7 @@ func (c *committer) commitLoop(free <-chan *group) {
 				r = c.gather(g, r)
 				continue
 			}
-			c.core.applied.wait(c.decider.seq) // false: the engine has stopped, which admit detects
+			c.core.applied.wait(c.decider.seq) // false if the engine has stopped; admit detects that
 			c.admit(g, r)
 			g.batch.Control = true
 			c.hand(g)
@@ -59,14 +59,14 @@ func (c *committer) commitLoop(free <-chan *group) {
 }
 
 // gather admits the request and those that wait behind it, as far as they fit into one batch, and
-// hands the group to the applier; while the applier is busy, or the group expects another part of a
-// batch, it admits more. A command ends the group: it is returned, not yet admitted.
+// hands the group to the applier. While the applier is busy, or the group expects another part of a
+// batch, it admits more. A command ends the group: gather returns it without admitting it.
 func (c *committer) gather(g *group, r request) (next request) {
 	c.admit(g, r)
 	for {
 		requests, batches := c.requests, c.batches
 		if !g.full() && (len(requests) > 0 || g.expects()) {
-			batches = nil // first those that already wait, and the rest of a batch
+			batches = nil // first admit those that already wait, and the rest of a batch
 		}
 		if g.full() {
 			requests = nil
@@ -115,7 +115,7 @@ func (c *committer) handed(changes bool, claims int) {
 	}
 }
 
-// admit decides a request, and adds its effects to the group.
+// admit decides a request and adds its effects to the group.
 func (c *committer) admit(g *group, r request) {
 	g.requests = append(g.requests, r)
 	if own, ok := r.(*ownClaims); !ok || !own.more {
@@ -134,7 +134,7 @@ func (c *committer) admit(g *group, r request) {
 }
 
 // hasLeft reports whether the caller of a request has left. If not, the caller of a transaction or
-// of a command cannot leave any more.
+// a command can no longer leave.
 func (c *committer) hasLeft(r request) bool {
 	t := r.slip()
 	if _, own := r.(*ownClaims); own {
@@ -143,7 +143,7 @@ func (c *committer) hasLeft(r request) bool {
 	return !t.state.CompareAndSwap(waiting, decided)
 }
 
-// settled records that the caller of a request cannot leave any more, or has left.
+// settled records that the caller of a request can no longer leave, or has left.
 func (c *committer) settled(r request) {
 	if own, ok := r.(*ownClaims); ok && own.leavable {
 		c.core.left.leavable.Add(-1)
@@ -192,8 +192,8 @@ func (c *committer) releaseLoop(free chan<- *group) {
 	}
 }
 
-// answer makes the verdicts of the group's claims final, and notes those whose callers have left if
-// they are durable.
+// answer makes the verdicts of the group's claims final. If they are durable, it records the claims
+// whose callers have left.
 func (c *committer) answer(g *group, durable bool) {
 	for _, r := range g.requests {
 		own, ok := r.(*ownClaims)
@@ -212,7 +212,7 @@ func (c *committer) answer(g *group, durable bool) {
 	}
 }
 
-// release waits until the group is durable and then releases its answers, duplicates included.
+// release waits until the group is durable, then releases its answers, duplicates included.
 func (c *committer) release(g *group) {
 	err := c.core.Err()
 	if g.wait != nil {
@@ -227,7 +227,7 @@ func (c *committer) release(g *group) {
 		}
 		for _, r := range g.requests {
 			if tx, ok := r.(*txRequest); ok && tx.ticket.err == nil {
-				tx.release(tx.claims.set.claims) // before any caller gets an answer of the claims
+				tx.release(tx.claims.set.claims) // before any caller gets an answer about the claims
 				clear(tx.claims.set.claims)
 				tx.claims.set.claims = tx.claims.set.claims[:0]
 			}

@@ -1,6 +1,6 @@
 package engine
 
-// PutCommitTime is that of driver.TxKeys.
+// PutCommitTime is driver.TxKeys.PutCommitTime.
 func (k txSpaceKeys) PutCommitTime(key []byte) error {
 	if err := k.checkWrite(key); err != nil {
 		return err

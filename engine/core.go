@@ -14,29 +14,28 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// A core is what the parts of an engine share: the store, the options, and whether the engine
-// works.
+// A core has what the parts of an engine share: the store, the options, and the engine's state.
 type core struct {
 	store storage.Store
 	opt   Options
 	seed  uint64
 
-	applying atomic.Uint64 // seq of the last batch handed to the store
-	applied  watermark     // seq of the last batch visible to reads
-	durable  watermark     // seq of the last batch that is durable
+	applying atomic.Uint64 // Seq of the last batch handed to the store
+	applied  watermark     // Seq of the last batch visible to reads
+	durable  watermark     // Seq of the last durable batch
 
-	work     context.Context // done when background work must stop
+	work     context.Context // canceled when background work must stop
 	stopWork func()
 	behind   sync.WaitGroup
 
-	calls   sync.RWMutex // held for reading by every call that uses the store; Close takes it for writing
+	calls   sync.RWMutex // read-locked by every call that uses the store; Close locks it for writing
 	closed  bool         // guarded by calls
-	closing atomic.Bool  // set before Close waits for calls, so that no call queues after it
+	closing atomic.Bool  // set before Close waits for calls, so that no later call waits
 
 	failure atomic.Pointer[error]
 	stopped chan struct{} // closed once failure is set
 
-	reclaimingState chan struct{} // has a value during ReclaimState of the store
+	reclaimingState chan struct{} // full during ReclaimState of the store
 
 	left         departures
 	ownerships   ownerships
@@ -53,10 +52,12 @@ func (c *core) Err() error {
 	return nil
 }
 
-// isConfined reports whether an error of the store concerns only some claims: the engine goes on.
+// isConfined reports whether an error of the store concerns only some claims and does not stop the
+// engine.
 func isConfined(err error) bool { return errors.As(err, new(*storage.DamageError)) }
 
-// stop ends all judging. The first cause is kept. Damage that is confined stops nothing, and is returned.
+// stop stops the engine and returns its error; the first cause is kept. Confined damage stops
+// nothing, and is returned.
 func (c *core) stop(cause error) error {
 	if isConfined(cause) {
 		return cause
@@ -78,13 +79,13 @@ func (c *core) works() error {
 	return c.Err()
 }
 
-// enter begins a call that uses the store; leave ends it.
+// enter starts a call that uses the store; leave ends it.
 func (c *core) enter() error {
 	if err := c.works(); err != nil {
 		return err
 	}
-	// Close waits for the calls that hold it. A call for which one of these waits must not wait for
-	// Close.
+	// Close waits for the calls that hold this lock, and such a call may wait for this one: do not
+	// wait for Close here.
 	if !c.calls.TryRLock() {
 		return ErrClosed
 	}
@@ -97,16 +98,16 @@ func (c *core) enter() error {
 
 func (c *core) leave() { c.calls.RUnlock() }
 
-// now returns the engine's time as records contain it.
+// now returns the engine's time in UTC.
 func (c *core) now() time.Time { return c.opt.Clock().UTC() }
 
-// settleContext waits until everything that a read may have seen so far is durable, or ctx ends. Every
-// answer that depends on a read waits for it.
+// settleContext waits until everything that reads may have seen so far is durable, or ctx ends. It
+// must be called before an answer that depends on a read.
 func (c *core) settleContext(ctx context.Context) error {
 	return c.settleUpTo(ctx, c.applying.Load())
 }
 
-// settleUpTo waits until a batch and all before it are durable, or ctx ends.
+// settleUpTo waits until a batch and all earlier ones are durable, or ctx ends.
 func (c *core) settleUpTo(ctx context.Context, seq uint64) error {
 	if !c.durable.waitContext(ctx, seq) {
 		return cmp.Or(c.Err(), ctx.Err())
@@ -115,8 +116,7 @@ func (c *core) settleUpTo(ctx context.Context, seq uint64) error {
 }
 
 // goBehind runs fn in a goroutine that Close cancels and waits for. Only the committer may call it,
-// or a caller between enter and leave: Close waits for both before it waits for the goroutines that
-// they began.
+// or a caller between enter and leave: Close waits for both before it waits for these goroutines.
 func (c *core) goBehind(fn func(ctx context.Context)) {
 	c.behind.Add(1)
 	go func() {
@@ -127,5 +127,5 @@ func (c *core) goBehind(fn func(ctx context.Context)) {
 
 func (c *core) hash(key []byte) uint64 { return xxh3.HashSeed(key, c.seed) }
 
-// lockName returns the name of the reservation of a claim.
+// lockName returns the name of a claim's reservation.
 func (c *core) lockName(key []byte) occ.Name { return xxh3.Hash128Seed(key, c.seed) }

@@ -2,19 +2,19 @@ package engine
 
 import "sync/atomic"
 
-// counters count since the engine was opened.
+// counters start at 0 when the engine is opened.
 type counters struct {
-	verdicts   verdictCounters // those that are final
-	attempts   verdictCounters // all that were given
-	withdrawn  atomic.Uint64   // claims, by driver.Unclaim
+	verdicts   verdictCounters // verdicts that hold
+	attempts   verdictCounters // all verdicts
+	withdrawn  atomic.Uint64   // claims that driver.Unclaim has withdrawn
 	cacheHits  atomic.Uint64
 	storeReads atomic.Uint64
 
-	filterNegatives atomic.Uint64 // claims that the filter alone found new
-	falsePositives  atomic.Uint64 // claims that the filter considered possible and that the store did not have
+	filterNegatives atomic.Uint64 // events that the filter alone showed to be new
+	falsePositives  atomic.Uint64 // events that the filter might contain and the store did not
 }
 
-// verdictCounts is a number for each verdict.
+// verdictCounts has a count for each verdict.
 type verdictCounts [len(Verdicts) + 1]uint64
 
 type verdictCounters [len(Verdicts) + 1]atomic.Uint64
@@ -35,7 +35,7 @@ func (c *verdictCounters) load() map[Verdict]uint64 {
 	return m
 }
 
-// countOwn counts the verdicts of at-most-once claims, which hold.
+// countOwn counts the verdicts of at-most-once claims; all of them hold.
 func (c *counters) countOwn(results []Result) {
 	var n verdictCounts
 	for i := range results {

@@ -11,7 +11,7 @@ import (
 // and commands.
 
 // decide decides a request, sets its error, and adds its effects to the group. It reports whether
-// the caller must wait until the group is durable: a conflict depends on nothing that must be.
+// the caller must wait until the group is durable; only a conflict does not depend on that.
 func (d *decider) decide(g *group, r request) (wait bool) {
 	switch r := r.(type) {
 	case *ownClaims:
@@ -108,8 +108,8 @@ func (d *decider) admitClaim(g *group, r *claimSet, c *candidate) (err error) {
 	return nil
 }
 
-// admitWithdrawn withdraws the claims of a request whose caller has left, except those about which
-// something was decided since.
+// admitWithdrawn withdraws the claims of a request whose caller has left, except those that were
+// replaced or removed since.
 func (d *decider) admitWithdrawn(g *group, r *ownClaims) error {
 	for i := range r.set.claims {
 		c := &r.set.claims[i]
@@ -118,7 +118,7 @@ func (d *decider) admitWithdrawn(g *group, r *ownClaims) error {
 			continue
 		}
 		if c.place.week < d.retained.decidedOldest(c.scope) {
-			g.after = d.core.left.decide(key, c.place.hash, d.finder.cache, g.after) // it was dropped
+			g.after = d.core.left.decide(key, c.place.hash, d.finder.cache, g.after) // the claim was dropped
 			continue
 		}
 		u := &txUnclaim{scope: c.scope, week: c.place.week, key: key, hash: c.place.hash, rec: c.result.Record}
@@ -129,7 +129,7 @@ func (d *decider) admitWithdrawn(g *group, r *ownClaims) error {
 	return nil
 }
 
-// admitChange decides a separate change by the holder of a lease.
+// admitChange decides a change by the holder of a lease outside a transaction.
 func (d *decider) admitChange(g *group, r *claimSet, c *candidate) error {
 	key := r.key(&c.place)
 	rec, found, err := d.find(key, c.place.hash)
@@ -149,7 +149,7 @@ func (d *decider) admitChange(g *group, r *claimSet, c *candidate) error {
 	return nil
 }
 
-// admitTx decides a transaction: either all of it goes into the group or nothing.
+// admitTx decides a transaction: it adds all of it to the group, or nothing.
 func (d *decider) admitTx(g *group, r *txRequest) error {
 	lost, met := d.history.Overtaken(&r.reads)
 	if lost > 0 {
@@ -206,10 +206,10 @@ func (d *decider) admitTx(g *group, r *txRequest) error {
 	return nil
 }
 
-// noteInHistory records the writes of a transaction, and the claims that it reopens.
+// noteInHistory records the writes of a transaction and the claims that it reopens.
 func (d *decider) noteInHistory(r *txRequest) {
 	for _, i := range r.writes.latest {
-		if w := &r.writes.list[i]; w.name[0] != stateProduced { // nothing reads it
+		if w := &r.writes.list[i]; w.name[0] != stateProduced { // no transaction reads these keys
 			d.noted = append(d.noted, w.forHistory())
 		}
 	}
@@ -223,8 +223,8 @@ func (d *decider) noteInHistory(r *txRequest) {
 	d.noted = d.noted[:0]
 }
 
-// admitWrites puts the writes of a transaction into the group, and gives the entries of the outbox
-// among them their keys.
+// admitWrites adds the writes of a transaction to the group, and sets the final keys of its outbox
+// entries.
 func (d *decider) admitWrites(g *group, writes *txWrites) error {
 	produced := false
 	for i := range writes.list {
@@ -256,7 +256,8 @@ func (d *decider) admitWrites(g *group, writes *txWrites) error {
 	return nil
 }
 
-// validate returns why a claim of a transaction cannot commit, nil if it can. now is its record.
+// validate returns an error if a claim of a transaction cannot commit. now is the claim's current
+// record.
 func (d *decider) validate(r *claimSet, c *candidate, rec, now *ClaimRecord, found bool) error {
 	next := found && now.Generation == rec.Generation-1
 	free := next && c.takes(now)
@@ -280,7 +281,7 @@ func (d *decider) validate(r *claimSet, c *candidate, rec, now *ClaimRecord, fou
 	return err
 }
 
-// pending returns the newest batch with contents: the group's own or the previous one.
+// pending returns the group's batch, or the previous one if the group has no writes yet.
 func (d *decider) pending(g *group) uint64 {
 	if len(g.batch.Claims) > 0 || len(g.batch.State) > 0 {
 		return d.seq + 1
@@ -288,7 +289,8 @@ func (d *decider) pending(g *group) uint64 {
 	return d.seq
 }
 
-// commitTime returns the time of the batch that is being decided. Only the committer calls it.
+// commitTime returns the time of the batch that is being decided. It never decreases. Only the
+// committer calls it.
 func (d *decider) commitTime() time.Time {
 	if now := d.core.now(); now.After(d.committed) {
 		d.committed = now

@@ -9,8 +9,8 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A decider decides requests, one after the other. It belongs to the committer; the state that it
-// shares with others has a lock, or is durable.
+// A decider decides requests, one after the other. Only the committer uses it; the state that it
+// shares with other goroutines is locked or durable.
 type decider struct {
 	retained *retained
 	core     *core
@@ -21,11 +21,11 @@ type decider struct {
 	holds    *holds
 	outbox   *outbox
 
-	seq       uint64      // of the last batch handed to the applier
+	seq       uint64      // last batch handed to the applier
 	put       putClaims   // writes that the store may not show yet
-	committed time.Time   // the latest time that PutCommitTime gave a batch
-	takenOver []takenOver // by the claims of the request that is being decided
-	noted     []occ.Write // of the transaction that is being decided
+	committed time.Time   // latest commit time
+	takenOver []takenOver // claims taken over by the request that is being decided
+	noted     []occ.Write // writes of the transaction that is being decided
 }
 
 // isReserved reports whether an open transaction holds the key of a claim.
@@ -33,10 +33,10 @@ func (d *decider) isReserved(key []byte) bool {
 	return d.reserved.Some() && d.reserved.Get(d.core.lockName(key)).IsHeld()
 }
 
-// decideNew reports whether the claim exists, in this group or before it, and marks it in the
-// filter. This is the only place where an event is found to be new.
+// decideNew looks for the claim in this group and before it, and adds it to the filter. Only here
+// an event is found to be new.
 func (d *decider) decideNew(key []byte, c *candidate) (ClaimRecord, bool, error) {
-	if c.certain && d.put.has(c.asOf) { // a claim on it can only be in d.put
+	if c.certain && d.put.has(c.asOf) { // only d.put can contain the claim
 		record, put := d.put.find(key, c.place.hash)
 		rec, found, err := d.parsePut(record)
 		if !put || err == nil && !found {
@@ -56,7 +56,7 @@ func (d *decider) decideNew(key []byte, c *candidate) (ClaimRecord, bool, error)
 	return rec, found, err
 }
 
-// find returns the claim that exists in this group or before it, without reading the filter.
+// find looks for the claim in this group and before it, without reading the filter.
 func (d *decider) find(key []byte, hash uint64) (ClaimRecord, bool, error) {
 	if record, put := d.put.find(key, hash); put {
 		return d.parsePut(record)
@@ -64,8 +64,8 @@ func (d *decider) find(key []byte, hash uint64) (ClaimRecord, bool, error) {
 	return d.finder.read(key)
 }
 
-// findSince is find for a candidate that may have had no claim when it was prepared: the store is
-// not read again if all later decisions are in memory.
+// findSince is find for a candidate for which no claim may have been found when it was prepared:
+// the store is not read again if all later decisions are in memory.
 func (d *decider) findSince(key []byte, c *candidate) (ClaimRecord, bool, error) {
 	if record, put := d.put.find(key, c.place.hash); put {
 		return d.parsePut(record)
@@ -76,8 +76,8 @@ func (d *decider) findSince(key []byte, c *candidate) (ClaimRecord, bool, error)
 	return d.finder.read(key)
 }
 
-// parsePut parses a record that was put, nil for a claim that was removed. No name in it was freed
-// since.
+// parsePut parses a record that was put; nil stands for a removed claim. No name in the record was
+// freed since.
 func (d *decider) parsePut(record []byte) (rec ClaimRecord, found bool, err error) {
 	if record == nil {
 		return ClaimRecord{}, false, nil
@@ -88,8 +88,8 @@ func (d *decider) parsePut(record []byte) (rec ClaimRecord, found bool, err erro
 	return rec, true, nil
 }
 
-// claim puts a claim with the given record, or the record of its next generation, into the group.
-// It fails, with nothing added, if scope or topic would exceed the limit of names.
+// claim adds a claim with the given record to the group. If its scope or topic would exceed the
+// limit of names, it adds nothing and returns an error.
 func (d *decider) claim(g *group, key []byte, c *candidate, rec *ClaimRecord) error {
 	scope, topic, err := d.refs(g, c.scope, rec.Origin.Topic, c.place.week)
 	if err != nil {
@@ -101,7 +101,7 @@ func (d *decider) claim(g *group, key []byte, c *candidate, rec *ClaimRecord) er
 	g.claims++
 	g.bytes += len(w.Key) + len(w.Record)
 	if c.again {
-		return nil // it was counted, and its hash recorded, when it was made
+		return nil // it was counted when it was first made
 	}
 	ref := filters.Bucket{Scope: scope, Week: c.place.week}
 	d.finder.filters.Put(&g.journal, ref, c.place.hash)
@@ -114,9 +114,9 @@ func (d *decider) refs(g *group, scope, topic string, week weekbucket.Week) (s, 
 	return s, t, err
 }
 
-// decideNear reports whether the claim exists in an adjacent week, in this group or before it; if
-// not, whether an open transaction holds its key there. Claims there with an expired lease are added
-// to takenOver.
+// decideNear looks for the claim in the adjacent weeks, in this group and before it. If there is
+// none, held reports whether an open transaction holds its key there, or a caller that has left its
+// claim. Claims there with an expired lease are added to takenOver.
 func (d *decider) decideNear(r *claimSet, c *candidate) (rec ClaimRecord, found, held bool, err error) {
 	for i := c.nearAt; i < c.nearEnd; i++ {
 		p := &r.near[i]
@@ -138,16 +138,15 @@ func (d *decider) decideNear(r *claimSet, c *candidate) (rec ClaimRecord, found,
 	return ClaimRecord{}, false, held, nil
 }
 
-// A takenOver claim is one whose lease has expired, in another week than that of the claim that
-// replaces it.
+// A takenOver is a claim whose lease has expired and which a claim in another week replaces.
 type takenOver struct {
 	place *place
 	scope string
 	rec   ClaimRecord
 }
 
-// endTakenOver releases the claims that were taken over from other weeks, so that each of their
-// leases is lost. Their records are replaced: they remain counted.
+// endTakenOver releases the claims that were taken over from other weeks, so that their leases are
+// lost. Their records are replaced, so they remain counted.
 func (d *decider) endTakenOver(g *group, r *claimSet) error {
 	for i := range d.takenOver {
 		t := &d.takenOver[i]
@@ -165,13 +164,13 @@ func (d *decider) endTakenOver(g *group, r *claimSet) error {
 	return nil
 }
 
-// checkTakenOver returns ErrLeaseLost if a transaction takes a claim over from another week and also
-// changes it by the old lease.
+// checkTakenOver returns ErrLeaseLost if a transaction takes over a claim from another week and
+// also changes that claim with its old lease.
 func (d *decider) checkTakenOver(r *claimSet) error {
 	if len(d.takenOver) == 0 {
 		return nil
 	}
-	taken := make(map[string]bool, len(d.takenOver)) // a transaction may have as many of both as limits.TxClaims
+	taken := make(map[string]bool, len(d.takenOver)) // a map, since both may have limits.TxClaims elements
 	for _, t := range d.takenOver {
 		taken[string(r.key(t.place))] = true
 	}
@@ -183,13 +182,13 @@ func (d *decider) checkTakenOver(r *claimSet) error {
 	return nil
 }
 
-// holdsLease reports whether the current claim, if there is one, belongs to the lease of c.
+// holdsLease reports whether the lease of c holds the current claim.
 func (d *decider) holdsLease(c *candidate, now *ClaimRecord, found bool) bool {
 	return found && c.place.week >= d.retained.decidedOldest(c.scope) && now.State == Leased && now.Owner == c.change.lease.owner
 }
 
-// checkUnclaims checks that the claims that a transaction withdraws are unchanged since it has read
-// them.
+// checkUnclaims returns ErrConflict if a claim that a transaction withdraws was changed since the
+// transaction read it.
 func (d *decider) checkUnclaims(g *group, writes *txWrites) error {
 	if !writes.unclaims {
 		return nil
@@ -200,7 +199,7 @@ func (d *decider) checkUnclaims(g *group, writes *txWrites) error {
 			continue
 		}
 		if u.week < d.retained.decidedOldest(u.scope) || d.isReserved(u.key) {
-			return ErrConflict // run again, Unclaim finds that the claim was dropped
+			return ErrConflict // on the next run, Unclaim finds that the claim was dropped
 		}
 		rec, found, err := d.find(u.key, u.hash)
 		if err != nil {
@@ -216,8 +215,7 @@ func (d *decider) checkUnclaims(g *group, writes *txWrites) error {
 	return nil
 }
 
-// unclaim adds the withdrawal of a claim to the group. Its bits remain in the filter, which may
-// contain too many.
+// unclaim adds the withdrawal of a claim to the group. The claim's bits remain in the filter.
 func (d *decider) unclaim(g *group, u *txUnclaim) error {
 	scope, topic, err := d.refs(g, u.scope, u.rec.Origin.Topic, u.week)
 	if err != nil {
@@ -225,7 +223,7 @@ func (d *decider) unclaim(g *group, u *txUnclaim) error {
 	}
 	g.after = d.core.left.decide(u.key, u.hash, d.finder.cache, g.after)
 	var w storage.ClaimWrite
-	if u.rec.Generation > 0 { // its generations are not used again
+	if u.rec.Generation > 0 { // a generation is never used again
 		left := u.rec
 		left.end(Released, "")
 		left.Fingerprint = "" // as for Engine.Release

@@ -1,6 +1,6 @@
 package engine
 
-// resolveSums computes the results of a transaction's Adds. It changes nothing that outlasts the
+// resolveSums computes the results of a transaction's Adds. It changes nothing outside the
 // transaction.
 func (d *decider) resolveSums(g *group, writes *txWrites) error {
 	if !writes.adds {
@@ -22,9 +22,9 @@ func (d *decider) resolveSums(g *group, writes *txWrites) error {
 	return nil
 }
 
-// sumBefore returns the value of a key after all decisions so far. It is in the cache, or no
-// transaction has written the key since the transaction read the store, or the last write is in
-// this batch, or the store shows it once the batch of the last write is applied.
+// sumBefore returns the value of a key after all decisions so far. It takes the value from the
+// cache; from the transaction's read of the store, if the key was not written since; from this
+// batch; or from the store, once the batch of the last write is applied.
 func (d *decider) sumBefore(g *group, key string, w *txWrite) (sumBefore, error) {
 	if base, ok := d.sums.get(key); ok {
 		return base, nil
@@ -50,7 +50,8 @@ func (d *decider) sumBefore(g *group, key string, w *txWrite) (sumBefore, error)
 	return sumOf(value, found), nil
 }
 
-// writeSums puts the sums of a transaction into the group, and records its other writes.
+// writeSums adds the sums of a transaction to the group, and updates the cache with its other
+// writes.
 func (d *decider) writeSums(g *group, writes *txWrites) {
 	if !writes.adds && d.sums.empty() {
 		return

@@ -2,7 +2,7 @@ package engine
 
 import "time"
 
-// KeepAll is the Options.RetentionWeeks with which nothing expires.
+// KeepAll is the value of Options.RetentionWeeks with which nothing expires.
 const KeepAll = -1
 
 // The defaults of Options.
@@ -21,8 +21,8 @@ const (
 const (
 	maxRetentionWeeks = 52 * 100
 
-	// maxBatchEvents is the maximum number of events that are judged for one batch of the store. A
-	// longer TryClaimBatch is judged in parts of this size, one after the other.
+	// maxBatchEvents is the maximum number of events that are judged at once. A longer
+	// TryClaimBatch is judged in pieces of this size, one after the other.
 	maxBatchEvents = 8192
 
 	weekDuration = 7 * 24 * time.Hour

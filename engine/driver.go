@@ -9,8 +9,8 @@ import (
 	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
-// Driver is for package engine/driver, which has what only the packages of this module need.
-// It panics for applications, which cannot make a Key.
+// Driver is for package engine/driver, whose functions only the packages of this module need. It
+// panics if an application calls it, since an application cannot make a Key.
 //
 //nolint:revive // only driver calls it, and needs no name of the type
 func (e *Engine) Driver(key bridge.Key) driverEngine {
@@ -69,10 +69,10 @@ func (d driverTx) Keys(prefix []byte, space keyspace.Space) txSpaceKeys {
 	return txSpaceKeys{d.tx.keys(), prefix, space}
 }
 
-// BeginSubTx is driver.BeginSubTx; it returns the transaction of the part.
+// BeginSubTx is driver.BeginSubTx. It returns the part's transaction.
 func (d driverTx) BeginSubTx() (*Tx, error) { return d.tx.beginPart() }
 
-// EndSubTx is driver.SubTx.Join or Discard, on the transaction of the part.
+// EndSubTx is driver.SubTx.Join or Discard, called on the part's transaction.
 func (d driverTx) EndSubTx(join bool) error {
 	if d.tx == nil {
 		return ErrNoTransaction

@@ -18,7 +18,7 @@ type Retention struct {
 	queue   *queue
 	holds   *holds
 	rebuild *rebuilder
-	drops   chan struct{} // has a value from the moment a drop begins until its claims are removed: there is one at a time
+	drops   chan struct{} // full while a drop runs, so that there is one at a time
 	reclaim reclaim
 	nights  sync.WaitGroup // the nightly runs
 }
@@ -27,12 +27,12 @@ type Retention struct {
 func (t *Retention) OldestWeek() weekbucket.Week { return t.finder.retained.oldestWeek() }
 
 // drop raises the oldest retained week to the result of until, and those of single scopes to the
-// result of scopes, which may be nil, and removes the claims before them. Both functions run in the
-// committer, so that no claim and no hold comes in between.
+// result of scopes, which may be nil. Then it removes the claims before them. Both functions run in
+// the committer, so no claim and no hold can intervene.
 //
-// The order makes this safe: the mark is durable before anything is removed, so that a crash in
-// between leaves weeks that are TooOld and still exist, and the removal is repeated at open. Every
-// claim of such a week that was decided before the mark is applied before it.
+// The mark is durable before anything is removed. A crash in between leaves weeks that are TooOld
+// and still stored, and the next open repeats the removal. Every claim in such a week is decided,
+// and so applied, before the mark.
 func (t *Retention) drop(ctx context.Context, scopes oldestOfScopes, until func() (weekbucket.Week, string, error)) (DropReport, error) {
 	var report DropReport
 	if err := t.beginDrop(ctx); err != nil {
@@ -83,8 +83,8 @@ func (t *Retention) beginDrop(ctx context.Context) error {
 
 func (t *Retention) endDrop() { <-t.drops }
 
-// buckets returns the buckets with claims that keep selects. Where the store is damaged, these are all
-// buckets for which claims were noted.
+// buckets returns the buckets with claims that keep selects. Where the store is damaged, it selects
+// from the buckets that the table of names lists.
 func (t *Retention) buckets(ctx context.Context, keep func(storage.Bucket) bool) ([]storage.Bucket, error) {
 	list, err := t.readableBuckets(ctx, keep)
 	var damage *storage.DamageError
@@ -106,7 +106,8 @@ func (t *Retention) buckets(ctx context.Context, keep func(storage.Bucket) bool)
 	return list, err
 }
 
-// readableBuckets is buckets without those that are only in damage, which is the error.
+// readableBuckets returns the buckets that the store can read and keep selects. If the store is
+// damaged, it also returns the DamageError.
 func (t *Retention) readableBuckets(ctx context.Context, keep func(storage.Bucket) bool) ([]storage.Bucket, error) {
 	if err := t.core.enter(); err != nil {
 		return nil, err
@@ -125,8 +126,8 @@ func (t *Retention) readableBuckets(ctx context.Context, keep func(storage.Bucke
 	return list, err
 }
 
-// removeUnretained removes the claims before the oldest retained weeks, which are durable, and frees
-// names. The caller has begun the drop.
+// removeUnretained removes the claims before the oldest retained weeks, which are durable, and
+// frees names. The caller has called beginDrop.
 func (t *Retention) removeUnretained(ctx context.Context, report *DropReport) error {
 	if report.Weeks > 0 || len(report.Scopes) > 0 {
 		// This must not happen before the mark is durable: until then, the events of these weeks
@@ -139,8 +140,8 @@ func (t *Retention) removeUnretained(ctx context.Context, report *DropReport) er
 			return err
 		}
 	}
-	// This is also needed if no week was dropped: the context of an earlier call may have ended
-	// between mark and removal.
+	// Also if no week was dropped: the context of an earlier call may have ended between mark and
+	// removal.
 	buckets, err := t.removeDropped(ctx)
 	report.Buckets = len(buckets)
 	if err != nil {
@@ -149,8 +150,8 @@ func (t *Retention) removeUnretained(ctx context.Context, report *DropReport) er
 	return t.freeNames(ctx)
 }
 
-// freeNames frees the names that no retained week uses. The claims of all weeks before the oldest
-// ones have been removed. The caller has begun the drop.
+// freeNames frees the names that no retained week uses. The claims before the oldest retained weeks
+// have been removed, and the caller has called beginDrop.
 func (t *Retention) freeNames(ctx context.Context) error {
 	for more := true; more; {
 		err := t.queue.control(ctx, func(g *group) error {
@@ -166,8 +167,8 @@ func (t *Retention) freeNames(ctx context.Context) error {
 	return nil
 }
 
-// removeDropped removes the remaining claims of the weeks before the oldest retained one, and
-// begins to free their space. The caller has begun the drop.
+// removeDropped removes the remaining claims before the oldest retained weeks, and starts to free
+// their space. The caller has called beginDrop.
 func (t *Retention) removeDropped(ctx context.Context) ([]storage.Bucket, error) {
 	buckets, err := t.buckets(ctx, func(b storage.Bucket) bool { return b.Week < t.finder.retained.oldestOf(b.Scope) })
 	if err != nil || len(buckets) == 0 {
@@ -177,7 +178,7 @@ func (t *Retention) removeDropped(ctx context.Context) ([]storage.Bucket, error)
 	if err != nil {
 		return nil, err
 	}
-	noted := make(map[storage.Bucket]bool, len(owed)) // of an interrupted removal
+	noted := make(map[storage.Bucket]bool, len(owed)) // left by an interrupted removal
 	for _, b := range owed {
 		noted[b] = true
 	}
@@ -240,10 +241,10 @@ func (t *Retention) noteOwed(ctx context.Context, buckets []storage.Bucket) erro
 }
 
 // reclaimBehind frees the space of dropped buckets in the background. A later drop includes the
-// buckets that an earlier one has not freed.
+// buckets that an earlier one did not free.
 func (t *Retention) reclaimBehind(owed []storage.Bucket) {
 	if t.core.enter() != nil {
-		return // the next open finds the list
+		return // the next open reads the list
 	}
 	defer t.core.leave()
 	t.reclaim.begin()
@@ -253,24 +254,24 @@ func (t *Retention) reclaimBehind(owed []storage.Bucket) {
 		defer t.reclaim.turn.Unlock()
 		if err := t.core.store.Reclaim(ctx, owed); err != nil {
 			if ctx.Err() == nil {
-				_ = t.core.stop(err) // if it is confined, the next drop and the next open try again
+				_ = t.core.stop(err) // after confined damage, the next drop and the next open try again
 			}
 			return
 		}
 		t.rebuild.again()
 		if t.beginDrop(ctx) != nil {
-			return // the engine is closing: the next open finds the list
+			return // the engine is closing; the next open reads the list
 		}
 		defer t.endDrop()
 		now, err := t.owedBuckets()
 		if err == nil && slices.Equal(now, owed) {
-			_ = t.noteOwed(ctx, nil) // if it fails, the next open reclaims once more
+			_ = t.noteOwed(ctx, nil) // if it fails, the next open reclaims again
 		}
 	})
 }
 
 // finishDrops repeats interrupted removals, and frees space that is still occupied. The caller has
-// begun to reclaim, so that Reclaimed waits for it.
+// called reclaim.begin, so that Reclaimed waits for it.
 func (t *Retention) finishDrops(ctx context.Context) {
 	defer t.reclaim.end()
 	if t.beginDrop(ctx) != nil {
@@ -282,15 +283,15 @@ func (t *Retention) finishDrops(ctx context.Context) {
 		err = t.freeNames(ctx)
 	}
 	if err != nil || len(removed) > 0 {
-		return // the engine is closing or has failed, or the store has logged damage: the next drop and the next open try again
+		return // the engine is closing or has failed, or the store is damaged: the next drop and the next open try again
 	}
 	if owed, err := t.owedBuckets(); err == nil && len(owed) > 0 {
 		t.reclaimBehind(owed)
 	}
 }
 
-// Reclaimed waits until the space of no dropped week is being reclaimed any more, or ctx is done.
-// This includes weeks whose removal was interrupted and is repeated after Open.
+// Reclaimed waits until the space of all dropped weeks is freed, or ctx ends. This includes weeks
+// whose removal was interrupted and is repeated after Open.
 func (t *Retention) Reclaimed(ctx context.Context) error {
 	select {
 	case <-t.reclaim.idle():
@@ -300,6 +301,6 @@ func (t *Retention) Reclaimed(ctx context.Context) error {
 	}
 }
 
-// An oldestOfScopes returns, in the committer, the weeks to which the oldest retained ones of
-// single scopes are to be raised, and the hold that keeps an expired one of them, "" if none does.
+// An oldestOfScopes returns the new oldest retained weeks of single scopes, and the name of a hold
+// that keeps an expired week of them, "" if there is none. It runs in the committer.
 type oldestOfScopes func() (until map[string]weekbucket.Week, heldBy string, err error)

@@ -13,28 +13,30 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A ScopeDropPlan says what DropScope drops. All its fields are exported: it may be shown, stored
-// and sent.
+// A ScopeDropPlan says what DropScope drops. All its fields are exported, so it can be shown,
+// stored and sent.
 type ScopeDropPlan struct {
 	Scope string
-	// Weeks are the retained weeks with claims of the scope, oldest first. All of them are dropped.
+	// Weeks are the retained weeks in which the scope has claims, oldest first. All of them are
+	// dropped.
 	Weeks []ScopeInfo
 	// Oldest is the oldest retained week of the scope afterwards, the one after the last of Weeks.
-	// Events of the scope in earlier weeks are TooOld permanently, those of later ones are claimed.
+	// Events of the scope in earlier weeks are TooOld permanently; later ones can be claimed.
 	Oldest weekbucket.Week
-	// Holds are released.
+	// Holds are the holds that are released.
 	Holds []Hold
-	// FreesName says that the drop frees the scope's name (limits.Names). It is false if no claim
-	// has used the name. It is also false if a topic may have the same name in a retained week, or
-	// if an old build made claims of the scope: the name is then freed with the last week that uses it.
+	// FreesName reports whether the drop frees the scope's name (limits.Names). It is false if no
+	// claim has used the name. It is also false if a topic may have the same name in a retained
+	// week, or if an old build made claims of the scope: the name is then freed with the last week
+	// that uses it.
 	FreesName bool
 }
 
 // PlanScopeDrop returns what DropScope would drop for an unused scope, such as that of an instance
-// that no longer exists: all of its claims, and the holds with the given names, because a hold
-// belongs to no scope (kafkaadapter.HoldNames lists those of a consumer group). It changes nothing.
-// A hold that does not exist is an ArgumentError. While the counts are being rebuilt, it returns
-// ErrRebuilding.
+// that no longer exists: all of its claims, and the holds with the given names. The names are
+// needed because a hold belongs to no scope; kafkaadapter.HoldNames lists those of a consumer
+// group. PlanScopeDrop changes nothing. It returns an ArgumentError for a hold that does not exist,
+// and ErrRebuilding while the counts are being rebuilt.
 func (t *Retention) PlanScopeDrop(ctx context.Context, scope string, holds ...string) (ScopeDropPlan, error) {
 	plan := ScopeDropPlan{Scope: scope}
 	if strings.TrimSpace(scope) == "" || len(scope) > limits.ScopeBytes {
@@ -73,7 +75,7 @@ func (t *Retention) PlanScopeDrop(ctx context.Context, scope string, holds ...st
 	return plan, nil
 }
 
-// after returns the week after the last one, or oldest if there is none.
+// after returns the week after the last one, or oldest if there are none.
 func after(weeks []ScopeInfo, oldest weekbucket.Week) weekbucket.Week {
 	if n := len(weeks); n > 0 {
 		return weeks[n-1].Week + 1
@@ -93,17 +95,16 @@ func weeksOf(s *filters.Set, number uint64, known bool) (weeks []ScopeInfo) {
 	return weeks
 }
 
-// DropScope drops the contents of the plan if the store still matches it: the same weeks with the
-// same numbers of claims, and the same holds. Otherwise it changes nothing and returns
-// ErrPlanOutdated. Holds that the plan does not name do not protect the scope. On return, the
-// claims are durably removed and the holds released; the disk space is freed in the background (see
-// Reclaimed).
+// DropScope carries out the plan if the store still matches it: the same weeks with the same
+// numbers of claims, and the same holds. Otherwise it changes nothing and returns ErrPlanOutdated.
+// Holds that the plan does not name do not protect the scope. On return, the claims are durably
+// removed and the holds released; the disk space is freed in the background (see Reclaimed).
 //
-// After a crash, either nothing was done, or the drop was decided: then opening the store continues
-// it. If it is called again with a plan that was already decided, DropScope completes it.
+// After a crash, either nothing was done, or the drop was decided and the next open continues it.
+// Called again with a plan that was already decided, DropScope completes it.
 //
 // A transaction that has claimed an event of the scope in these weeks and commits afterwards fails
-// with ErrWeekDropped, and a Lease on such a claim with ErrLeaseLost.
+// with ErrWeekDropped. A Lease on such a claim fails with ErrLeaseLost.
 func (t *Retention) DropScope(ctx context.Context, plan ScopeDropPlan) (DropReport, error) {
 	var report DropReport
 	if err := t.beginDrop(ctx); err != nil {
@@ -157,13 +158,13 @@ func (p *ScopeDropPlan) holdNames() []string {
 	return names
 }
 
-// decided reports whether the plan was already decided, judged by the scope's oldest retained week
-// and the holds that exist.
+// decided reports whether the plan was already decided, given the scope's oldest retained week and
+// the existing holds of the plan.
 func (p *ScopeDropPlan) decided(oldest weekbucket.Week, there []Hold) bool {
 	return len(p.Weeks)+len(p.Holds) > 0 && after(p.Weeks, p.Oldest) == p.Oldest && p.Oldest <= oldest && len(there) == 0
 }
 
-// compare returns ErrPlanOutdated if weeks, oldest week and holds are not those of the plan.
+// compare returns ErrPlanOutdated if the weeks, the oldest week or the holds differ from the plan.
 func (p *ScopeDropPlan) compare(weeks []ScopeInfo, oldest weekbucket.Week, there []Hold) error {
 	same := slices.EqualFunc(weeks, p.Weeks, func(a, b ScopeInfo) bool { return a.Week == b.Week && a.Claims == b.Claims })
 	held := slices.EqualFunc(there, p.Holds, func(a, b Hold) bool { return a.Name == b.Name && a.At.Equal(b.At) })

@@ -7,10 +7,10 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// An Engine decides which caller may handle an event. It is safe for concurrent use. Open makes
-// one, and Close ends it.
+// An Engine decides which caller may handle an event. It is safe for concurrent use. Open returns
+// one; Close ends it.
 type Engine struct {
-	// Each part refers to the parts that it needs, and to none that needs it.
+	// Each part refers only to parts that it needs, without cycles.
 	core       core
 	retained   retained
 	finder     finder
@@ -35,12 +35,12 @@ func (e *Engine) Err() error { return e.core.Err() }
 func (e *Engine) Identity() storage.Identity { return e.core.Identity() }
 
 // Retention returns the part of the engine that drops weeks and scopes. It is safe for concurrent
-// use, as the engine is, and ends with it.
+// use, and valid as long as the engine.
 func (e *Engine) Retention() *Retention { return &e.retention }
 
-// Admin returns the part of the engine that operators use: it looks claims up, forgets them, lists
-// weeks and offsets, verifies the store and backs it up. It is safe for concurrent use, as the engine
-// is, and ends with it.
+// Admin returns the part of the engine for operations: it looks up and forgets claims, lists weeks
+// and offsets, verifies the store and backs it up. It is safe for concurrent use, and valid as long
+// as the engine.
 func (e *Engine) Admin() *Admin { return &e.admin }
 
 // Weeks lists the retained weeks with claims, oldest first. While the counts are being rebuilt, it

@@ -7,22 +7,20 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// Get returns the durable value of an application key. A value that was committed at the same time
-// is returned only when it would survive a power failure, so that it is never undone. Get waits for
-// that, at most until ctx ends; it does not wait for open transactions.
+// Get returns the durable value of an application key. If the value was just committed, Get waits
+// until it would survive a power failure, or ctx ends. It does not wait for open transactions.
 func (e *Engine) Get(ctx context.Context, key []byte) (value []byte, found bool, err error) {
 	return spaceKeys{&e.core, applicationSpace}.Get(ctx, key)
 }
 
 // Scan returns an iterator over the application's durable keys in a range, in the order of their
-// bytes. It reads them in pages of at most 1024 keys and about 1 MiB; each page is a snapshot, and
-// the next page a later one. A key that does not change during the iteration is returned exactly
-// once; one that is written meanwhile may be returned or not, and never twice. A Tx.Scan reads a
-// single snapshot.
+// bytes. It reads pages of at most 1024 keys and about 1 MiB; each page is read from its own, later
+// snapshot. A key that does not change during the iteration is returned exactly once; one that is
+// written meanwhile at most once. A Tx.Scan reads a single snapshot.
 //
-// The iteration ends with an error, which is its last pair, when ctx ends, the engine is closed or
-// the store fails. Nothing is held between pages: the loop may use the engine, and may take as long
-// as it likes. It may be run again.
+// When ctx ends, the engine is closed or the store fails, the last pair has the error. Nothing is
+// locked between pages: the loop may use the engine and take any time. The iterator may be used
+// again.
 func (e *Engine) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error] {
 	return spaceKeys{&e.core, applicationSpace}.Scan(ctx, r)
 }
@@ -30,7 +28,7 @@ func (e *Engine) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error] {
 // spaceKeys are the durable keys of one key space, see driver.Keys.
 type spaceKeys struct {
 	e      *core
-	prefix []byte // of its state keys
+	prefix []byte // prefix of its state keys
 }
 
 // Get is Engine.Get in the space.
@@ -73,8 +71,8 @@ func (k spaceKeys) Scan(ctx context.Context, r Range) iter.Seq2[KeyValue, error]
 	}
 }
 
-// Reclaim gives the disk space of keys with the prefix that were deleted or overwritten back, as far
-// as the store can. It rewrites what the store has under the prefix, and may take long.
+// Reclaim frees the disk space of deleted and overwritten keys with the prefix, as far as the store
+// can. It rewrites what the store has under the prefix, which may take long.
 func (k spaceKeys) Reclaim(ctx context.Context, prefix []byte) error {
 	if err := (Range{Prefix: prefix}).check(); err != nil {
 		return err
@@ -98,7 +96,7 @@ func (k spaceKeys) Reclaim(ctx context.Context, prefix []byte) error {
 	}
 }
 
-// reclaimState is ReclaimState of the store, one call after the other.
+// reclaimState calls the store's ReclaimState, one call at a time.
 func (c *core) reclaimState(ctx context.Context, span storage.Span) error {
 	select {
 	case c.reclaimingState <- struct{}{}:

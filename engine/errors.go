@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Errors that a caller can act on. They are wrapped: test them with errors.Is.
+// Errors that a caller can handle. They are wrapped: test them with errors.Is.
 var (
 	// ErrNoTransaction is returned by the methods of a transaction that is not live: a nil one, or
 	// one whose closure has returned. Nothing was read or written.
@@ -19,13 +19,14 @@ var (
 	// committed. Nothing of it was applied; if it is run again, that event is TooOld.
 	ErrWeekDropped = errors.New("hapax: a week this transaction claimed in was dropped before it committed, nothing was applied")
 
-	// ErrNotClaimed means that there is no claim to dead-letter or to set data of, because the
-	// transaction has not claimed the event or has rolled the claim back; or none to withdraw
-	// (driver.Unclaim). Nothing was changed.
+	// ErrNotClaimed means that there is no claim for DeadLetter, SetData or driver.Unclaim: the
+	// transaction has not claimed the event, has rolled the claim back, or the claim to withdraw is
+	// absent. Nothing was changed.
 	ErrNotClaimed = errors.New("hapax: the event is not claimed in this way: only the transaction that got Claimed may dead-letter it or set its data, and only a claim with the given record can be withdrawn")
 
 	// ErrLeaseLost means that a lease no longer holds its claim: another caller has taken the claim
-	// over, it was finished or released already, or its week was dropped. Nothing was changed.
+	// over, the claim was already finished or released, or its week was dropped. Nothing was
+	// changed.
 	ErrLeaseLost = errors.New("hapax: the lease does not hold the claim any more: another caller may have handled the event, do not answer for it")
 
 	// ErrNotOldestWeek means that DropWeek was called for a week that is neither the oldest retained
@@ -38,33 +39,34 @@ var (
 	// ErrHeld means that a hold keeps the week (see Engine.SetHold).
 	ErrHeld = errors.New("hapax: the week is kept by a hold")
 
-	// ErrPlanOutdated means that a scope has other claims than the plan for its drop, or that holds
+	// ErrPlanOutdated means that a scope's claims differ from the plan for its drop, or that holds
 	// of the plan were moved or released. Nothing was changed. A scope whose claims change is in
 	// use.
 	ErrPlanOutdated = errors.New("hapax: the plan is out of date, and nothing was dropped: stop the use of the scope, and make a new plan")
 
-	// ErrRebuilding says that the figures asked for are still being rebuilt by a scan in the
-	// background; ask again later. If the scan has met damage, the error also wraps the
-	// storage.DamageError, and the figures are there after the damage is dropped.
+	// ErrRebuilding means that a scan in the background is still rebuilding the requested figures;
+	// try again later. If the scan has met damage, the error also wraps the storage.DamageError,
+	// and the figures are available once the damage is dropped.
 	ErrRebuilding = errors.New("hapax: the filter and its counts are still being rebuilt: ask again later")
 
-	// ErrLimit means that a stated limit (distinct names, holds, transaction size) is reached.
+	// ErrLimit means that a limit of package limits is reached (distinct names, holds, transaction
+	// size).
 	ErrLimit = errors.New("hapax: limit reached")
 
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("hapax: the engine is closed")
 
-	// ErrStopped says that the store failed and the engine has stopped permanently: it gives no
-	// more verdicts and acknowledges nothing. Close it, remove the cause (it is wrapped) and open
-	// again: everything that was acknowledged is there. The writes of a call that returned
-	// ErrStopped are not there, unless the error wraps ErrOutcomeUnknown, too.
+	// ErrStopped means that the store failed and the engine has stopped permanently: it gives no
+	// more verdicts and acknowledges nothing. Close it, remove the cause, which the error wraps,
+	// and open it again: everything that was acknowledged is stored. The writes of a call that
+	// returned ErrStopped are not stored, unless the error also wraps ErrOutcomeUnknown.
 	ErrStopped = errors.New("hapax: stopped after a store failure")
 
 	// ErrOutcomeUnknown means that the store failed while it wrote a decided claim, or a whole
-	// transaction. It may be durable or not, because after a failed sync only the disk shows which.
-	// It comes with ErrStopped. Close the engine and open the store again; if the call is repeated,
-	// the event is a Duplicate or Claimed. Without ErrStopped, the context of Finish, Renew or
-	// Release has ended first: look the claim up.
+	// transaction. It may be durable or not: after a failed sync, only the disk shows which. The
+	// error also wraps ErrStopped. Close the engine and open the store again; if the call is
+	// repeated, the event is a Duplicate or Claimed. Without ErrStopped, the context of Finish,
+	// Renew or Release ended first: look the claim up.
 	ErrOutcomeUnknown = errors.New("hapax: the outcome of the commit is unknown: if the store has failed, open it again; then look the claim up")
 )
 
@@ -80,8 +82,8 @@ type EventError struct {
 
 func (e *EventError) Error() string { return fmt.Sprintf("hapax: event %s %s", e.Field, e.Reason) }
 
-// An ArgumentError says which argument of a call the engine rejects, and why: a key or a value, a
-// field of a message, the name of a hold. Nothing was written.
+// An ArgumentError says which argument of a call the engine rejects, and why: for example a key, a
+// value, a field of a message or the name of a hold. Nothing was written.
 type ArgumentError struct {
 	Argument string // "application key", "message topic", "hold name", ...
 	Reason   string
@@ -89,7 +91,7 @@ type ArgumentError struct {
 
 func (e *ArgumentError) Error() string { return fmt.Sprintf("hapax: %s %s", e.Argument, e.Reason) }
 
-// asLimit returns the error of reads that exceed a limit of transactions.
+// asLimit wraps an error of occ.Reads in ErrLimit.
 func asLimit(err error) error {
 	if err != nil {
 		err = fmt.Errorf("%w: %w", ErrLimit, err)

@@ -10,49 +10,51 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// An Event is what the engine judges. Two deliveries are the same event if scope, id and the week
-// of the time agree (but see ApproximateTime).
+// An Event is what the engine judges. Two deliveries are the same event if they agree in scope, id
+// and the week of the time (but see ApproximateTime).
 type Event struct {
-	// Scope is the logical consumer. Empty: Options.DefaultScope.
+	// Scope is the logical consumer. Empty means Options.DefaultScope.
 	Scope string
-	// ID is the producer's identifier, any bytes, not empty. The engine keeps no reference to it.
+	// ID is the producer's identifier: any bytes, but not empty. The engine keeps no reference to
+	// it.
 	ID []byte
 	// Time is when the event happened, set by the producer and the same on every delivery; never
 	// the consumer's clock.
 	Time time.Time
-	// ApproximateTime says that Time is not the producer's own but was assigned to the record
-	// later, so that the same event may come again with another time: a claim on scope and id in
-	// the week before or after then also makes it a Duplicate. This covers only retained weeks,
-	// costs a little, and reaches only to the adjacent weeks: it does not replace the producer's
-	// time. Where several of these weeks have a claim, the Duplicate shows one of them.
+	// ApproximateTime says that Time is not the producer's but was assigned later, for example by a
+	// broker, so that the same event may come again with another time. A claim on scope and id in
+	// the week before or after then also makes it a Duplicate. This covers only retained, adjacent
+	// weeks and costs a little: it does not replace the producer's time. If several of these weeks
+	// have a claim, the Duplicate shows one of them.
 	ApproximateTime bool
 	// Window is how long a claim on the event lasts, counted from its first sighting by the
-	// engine's clock: after that the event can be claimed again. 0 = as long as its week is
-	// retained. It is at least a millisecond, is stored in milliseconds, and is at most the
-	// retention.
+	// engine's clock. After that, the event can be claimed again. 0 means as long as its week is
+	// retained. A window is at least a millisecond, at most the retention, and stored in
+	// milliseconds.
 	//
-	// With a window Time may be zero. The event then has the time of its arrival, and a claim that
-	// still lasts also counts in the next week, in the eight retained weeks before, and in earlier
-	// ones with claims, 54 in all, so that deliveries on both sides of Monday 00:00 are one event. How long a claim lasts
-	// depends on its own window or lease, not on that of a later delivery. Such a window is at most
-	// limits.ArrivalWindow.
+	// With a window Time may be zero. The event then has the time of its arrival. A claim that
+	// still lasts also counts if it is in the next week or in a retained week before: the last
+	// eight, and further ones with claims, 54 in all. So deliveries on both sides of Monday 00:00
+	// are one event. How long a claim lasts depends on its own window or lease, not on those of a
+	// later delivery. Such a window is at most limits.ArrivalWindow.
 	Window time.Duration
-	// Sent is when this delivery was sent, such as the time at which a broker got it; zero if that is
-	// unknown. It decides only whether the window of a claim has ended: a delivery is a Duplicate too
-	// if it was sent less than the claim's window before or after the delivery that made the claim,
-	// however much later it arrives. Without it, a consumer that was down for longer than the window
-	// would handle both of two copies that were sent together. It is stored in milliseconds.
+	// Sent is when this delivery was sent, for example when a broker received it; zero if that is
+	// unknown. It affects only whether the window of a claim has ended: a delivery is also a
+	// Duplicate if it was sent less than the claim's window before or after the delivery that made
+	// the claim, whenever it arrives. Without Sent, a consumer that was down for longer than the
+	// window would handle both of two copies that were sent together. It is stored in milliseconds.
 	Sent time.Time
-	// Lease makes the claim pending for that long, counted by the engine's clock: Result.Lease of
-	// the caller that gets Claimed is the right to finish it with a result, and all others get
-	// Pending. When the lease has expired, one other caller can take the claim over. 0 = the claim
-	// is done at once. At least a millisecond, at most limits.Lease.
+	// Lease makes the claim pending for that long by the engine's clock: the caller that gets
+	// Claimed may finish it with a result through Result.Lease, and all others get Pending. When
+	// the lease has expired, one other caller can take over the claim. 0 means that the claim is
+	// Done at once. A lease is at least a millisecond and at most limits.Lease.
 	Lease time.Duration
-	// Fingerprint identifies the request of the event, such as a hash of its payload: up to
-	// limits.FingerprintBytes, empty for none. It is stored with the claim, and an event with
-	// another one is a Mismatch.
+	// Fingerprint identifies the request of the event, such as a hash of its payload. It may be
+	// empty and has at most limits.FingerprintBytes bytes. It is stored with the claim, and an
+	// event with a different one is a Mismatch.
 	Fingerprint string
-	// Origin is where this delivery came from. It is stored with the claim and decides nothing.
+	// Origin is where this delivery came from. It is stored with the claim and does not affect the
+	// verdict, but its Topic must be set.
 	Origin Origin
 }
 
@@ -68,11 +70,11 @@ func (o Origin) String() string { return fmt.Sprintf("%s/%d@%d", o.Topic, o.Part
 // arrives reports whether the event has the time of its arrival.
 func (ev *Event) arrives() bool { return ev.Time.IsZero() && ev.Window > 0 }
 
-// timed reports whether not only the existence of a claim decides about the event, but also the
+// timed reports whether the verdict depends not only on the existence of a claim, but also on the
 // clock or a fingerprint.
 func (ev *Event) timed() bool { return ev.Window != 0 || ev.Lease != 0 || ev.Fingerprint != "" }
 
-// sent returns when the delivery was sent in Unix milliseconds, 0 if that is unknown.
+// sent returns Sent in Unix milliseconds, 0 if it is unknown.
 func (ev *Event) sent() int64 {
 	if ev.Sent.IsZero() {
 		return 0
@@ -88,7 +90,7 @@ func (ev *Event) when(now time.Time) time.Time {
 	return ev.Time
 }
 
-// check returns why an event that arrives now cannot be judged, nil if it can, and its week.
+// check returns the week of an event that arrives now, or an error if the event cannot be judged.
 func (ev *Event) check(maxID int, now time.Time) (weekbucket.Week, error) {
 	switch {
 	case strings.TrimSpace(ev.Scope) == "":
@@ -117,8 +119,8 @@ func (ev *Event) check(maxID int, now time.Time) (weekbucket.Week, error) {
 	return week, nil
 }
 
-// checkWindow returns why the event's window is invalid in an engine that retains the given number
-// of weeks.
+// checkWindow returns an error if the event's window is invalid in an engine that retains the given
+// number of weeks.
 func (ev *Event) checkWindow(retentionWeeks int) error {
 	longest := time.Duration(math.MaxInt64)
 	if retentionWeeks != KeepAll && retentionWeeks < int(longest/weekDuration) {

@@ -11,25 +11,25 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// DropExpired drops the weeks that are past retention by the clock and not held, oldest first, at
-// most Options.MaxWeeksPerRun of them, counted from the first with claims. On return, their claims
-// are durably removed, and events of these weeks are TooOld. The disk space is freed in the
+// DropExpired drops the weeks that are past retention by the clock and not held, oldest first. It
+// drops at most Options.MaxWeeksPerRun weeks, counted from the first with claims. On return, their
+// claims are durably removed, and their events are TooOld. The disk space is freed in the
 // background (see Reclaimed). With KeepAll it does nothing.
 //
-// It does not drop the newest week before the current one in which the store has claims, of any
-// scope, nor a later week. So a clock that is ahead does not empty the store, and once it is right
-// again, current events are not TooOld. If every week has claims, this changes nothing. A store
-// that gets no claims keeps that week, and an empty one all weeks, until it has claims of a later
-// week that is over, or DropAllExpired is called.
+// It does not drop the newest week before the current one in which the store has claims of any
+// scope, nor a later week. So a clock that is ahead does not empty the store, and current events
+// are not TooOld once the clock is right again. If every week has claims, this changes nothing. A
+// store that gets no claims keeps that week, and an empty store keeps all weeks, until the store
+// has claims of a later past week or DropAllExpired is called.
 //
-// ErrLimit means that scopes of Options.ScopeRetention keep their weeks, because too many others
-// were dropped (limits.ScopeRetentions); the rest was done.
+// ErrLimit means that scopes of Options.ScopeRetention keep their weeks, because too many other
+// scopes have oldest weeks of their own (limits.ScopeRetentions); all else was done.
 func (t *Retention) DropExpired(ctx context.Context) (DropReport, error) {
 	return t.dropExpired(ctx, t.core.opt.MaxWeeksPerRun, false)
 }
 
 // DropAllExpired drops all weeks that are past retention by the clock and not held, without the
-// bounds of DropExpired. It trusts the clock: check the clock before you call it.
+// bounds of DropExpired. It trusts the clock, so check the clock first.
 func (t *Retention) DropAllExpired(ctx context.Context) (DropReport, error) {
 	return t.dropExpired(ctx, int(weekbucket.Max), true)
 }
@@ -75,9 +75,9 @@ func (t *Retention) keepsAll() bool {
 	return t.core.opt.RetentionWeeks == KeepAll && len(t.core.opt.ScopeRetention) == 0
 }
 
-// An expiry decides in the committer which weeks one run drops.
+// An expiry decides which weeks one run drops. It runs in the committer.
 type expiry struct {
-	most   int             // weeks that a mark is raised by, counted from the first with claims
+	most   int             // maximum number of weeks to drop, counted from the first with claims
 	this   weekbucket.Week // the clock's
 	hold   Hold            // the lowest, if held
 	held   bool
@@ -85,9 +85,9 @@ type expiry struct {
 	behind int // DropReport.Behind
 }
 
-// until returns the week to which an oldest retained one is to be raised, or the same if it is not,
-// and the hold that keeps an expired week, "" if none does. first is the first week with claims. It
-// counts the weeks that are left to later runs.
+// until returns the new value of an oldest retained week, which may be the old one, and the name of
+// the hold that keeps an expired week, "" if there is none. first is the first week with claims. It
+// also raises behind to the number of weeks left to later runs.
 func (x *expiry) until(oldest weekbucket.Week, retention int, first weekbucket.Week) (week weekbucket.Week, heldBy string) {
 	retained := firstRetained(x.this, retention)
 	from := max(oldest, min(first, retained)) // weeks without claims do not count
@@ -99,17 +99,17 @@ func (x *expiry) until(oldest weekbucket.Week, retention int, first weekbucket.W
 	return week, ""
 }
 
-// DropWeek drops the oldest retained week with claims, expired or not, and with it the empty weeks
-// before it; or the oldest retained week, if it is empty. Any other week is ErrNotOldestWeek, a
-// held one ErrHeld. While the filters are being rebuilt, it returns ErrRebuilding. A week whose claims
-// are damaged may be dropped like any other, and with it goes the damage.
+// DropWeek drops the oldest retained week with claims, expired or not, and the empty weeks before
+// it; or the oldest retained week if it is empty. It returns ErrNotOldestWeek for any other week,
+// ErrHeld for a held one, and ErrRebuilding while the filters are being rebuilt. A week with
+// damaged claims can be dropped too, which removes the damage.
 //
-// A claim in it whose window (Event.Window) has not ended is dropped too. Its event is TooOld if it
-// has a time; without a time it belongs to the current week, and is Claimed again.
+// A claim in it whose window (Event.Window) has not ended is also dropped. Its event is TooOld if
+// it has a time; without a time it belongs to the current week and can be Claimed again.
 func (t *Retention) DropWeek(ctx context.Context, week weekbucket.Week) (DropReport, error) {
 	var stored []storage.Bucket
 	damage := t.finder.filters.Damage()
-	if damage != nil { // the counts are incomplete until it is dropped
+	if damage != nil { // the counts are incomplete until the damage is dropped
 		var err error
 		if stored, err = t.buckets(ctx, func(storage.Bucket) bool { return true }); err != nil {
 			return DropReport{Oldest: t.finder.retained.oldestWeek()}, err
@@ -131,9 +131,9 @@ func (t *Retention) DropWeek(ctx context.Context, week weekbucket.Week) (DropRep
 	})
 }
 
-// expiredOfScopes returns the oldest weeks to be retained of the scopes with a retention of their
-// own whose marks are to be raised, and how many of them cannot have a mark. Only the committer
-// calls it.
+// expiredOfScopes returns the new oldest weeks of the scopes in Options.ScopeRetention whose weeks
+// have expired, and how many scopes must keep theirs because of limits.ScopeRetentions. Only the
+// committer calls it.
 func (t *Retention) expiredOfScopes(x *expiry) (until map[string]weekbucket.Week, unmarked int, heldBy string) {
 	until = make(map[string]weekbucket.Week)
 	room := limits.ScopeRetentions - len(t.finder.retained.floors.decided)
@@ -159,15 +159,16 @@ func (t *Retention) expiredOfScopes(x *expiry) (until map[string]weekbucket.Week
 	return until, unmarked, heldBy
 }
 
-// claimWeeks are the weeks with claims that matter to expiry, weekbucket.Min if there are none.
+// claimWeeks are the weeks with claims that matter to expiry. Without claims, first is
+// weekbucket.Max and last weekbucket.Min.
 type claimWeeks struct {
 	first  weekbucket.Week
 	firsts map[uint64]weekbucket.Week // by the number of the scope
-	last   weekbucket.Week            // before the current one; no mark is raised past it
+	last   weekbucket.Week            // last one before the current week; an oldest week is not raised beyond it
 }
 
-// claimWeeks returns the weeks of all counted claims and of the given buckets. Only the committer
-// calls it.
+// claimWeeks returns the claimWeeks of all counted claims and of the given buckets. Only the
+// committer calls it.
 func (t *Retention) claimWeeks(stored []storage.Bucket, this weekbucket.Week) claimWeeks {
 	w := claimWeeks{first: weekbucket.Max, firsts: make(map[uint64]weekbucket.Week)}
 	add := func(ref filters.Bucket) {

@@ -19,7 +19,7 @@ type finder struct {
 	cache    *claimCache
 }
 
-// incomplete returns why the counts are incomplete, nil if they are complete.
+// incomplete returns an error if the counts are incomplete.
 func (f *finder) incomplete() error {
 	damage := f.filters.Damage()
 	switch {
@@ -31,7 +31,8 @@ func (f *finder) incomplete() error {
 	return ErrRebuilding
 }
 
-// checkEvent returns why an event that arrives now cannot be judged, nil if it can, and its week.
+// checkEvent returns the week of an event that arrives now, or an error if the event cannot be
+// judged.
 func checkEvent(o *Options, ev *Event, now time.Time) (weekbucket.Week, error) {
 	week, err := ev.check(o.MaxIDBytes, now)
 	if err == nil {
@@ -40,8 +41,8 @@ func checkEvent(o *Options, ev *Event, now time.Time) (weekbucket.Week, error) {
 	return week, err
 }
 
-// newCandidate checks an event, and makes c, which is zero, its candidate; false means that its
-// result is already final.
+// newCandidate checks an event and initializes c, which is zero, as its candidate. It returns false
+// if the result is already final.
 func (f *finder) newCandidate(r *claimSet, c *candidate, ev *Event, res *Result, now time.Time) bool {
 	week, err := checkEvent(&f.core.opt, ev, now)
 	if err != nil {
@@ -60,7 +61,7 @@ func (f *finder) newCandidate(r *claimSet, c *candidate, ev *Event, res *Result,
 	return true
 }
 
-// fillCandidate makes c, which is zero, the candidate of an event that was checked, in its week.
+// fillCandidate initializes c, which is zero, as the candidate of a checked event with that week.
 func (f *finder) fillCandidate(c *candidate, r *claimSet, ev *Event, week weekbucket.Week, now time.Time) {
 	c.scope, c.seen, c.sent, c.fingerprint = ev.Scope, now, ev.sent(), ev.Fingerprint
 	c.place.week, c.place.keyAt = week, len(r.arena)
@@ -69,8 +70,8 @@ func (f *finder) fillCandidate(c *candidate, r *claimSet, ev *Event, week weekbu
 	c.place.hash = f.core.hash(r.key(&c.place))
 }
 
-// known looks a claim up: filter, then cache, then store. It finds claims that are visible, not
-// only durable ones: an answer that depends on it must settle.
+// known looks a claim up in the filter, the cache and the store. It finds visible claims that may
+// not be durable yet: before an answer that depends on it, call settleContext.
 func (f *finder) known(r *claimSet, p *place) (ClaimRecord, bool, error) {
 	key := r.key(p)
 	if f.filters.CertainlyNew(p.week, p.hash) {
@@ -93,14 +94,14 @@ func (f *finder) known(r *claimSet, p *place) (ClaimRecord, bool, error) {
 	return rec, true, nil
 }
 
-// read reads a claim from the store in the committer, which frees no name meanwhile. An error of
-// the store stops the engine, unless it is confined.
+// read reads a claim from the store. Only the committer calls it, so that no name is freed
+// meanwhile. An error of the store stops the engine, unless it is confined.
 func (f *finder) read(key []byte) (ClaimRecord, bool, error) {
 	return f.readRetained(key, weekbucket.Max)
 }
 
-// readRetained is read for every other goroutine. A claim in a week that is dropped meanwhile is not
-// found: the numbers in its record may already belong to other names.
+// readRetained is read for all other goroutines. It does not find a claim whose week is dropped
+// meanwhile: the numbers in its record may already belong to other names.
 func (f *finder) readRetained(key []byte, week weekbucket.Week) (ClaimRecord, bool, error) {
 	f.core.counters.storeReads.Add(1)
 	b, found, err := f.core.store.Claim(key)

@@ -12,11 +12,11 @@ import (
 
 // Finish makes the claim Done and stores data with it, durably on return: every Duplicate of the
 // event has exactly these bytes in Record.Data, up to limits.DataBytes. It returns ErrLeaseLost if
-// the lease no longer holds the claim; nothing is changed then, and another caller's result
+// the lease no longer holds the claim; then nothing is changed, and another caller's result
 // remains.
 //
 // If ctx ends before the change is durable, the error wraps that of ctx and ErrOutcomeUnknown: the
-// change may be made all the same. So it is with Renew and Release.
+// change may still be made. The same applies to Renew and Release.
 func (e *Engine) Finish(ctx context.Context, l *Lease, data []byte) error {
 	if err := checkData(data); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (e *Engine) Renew(ctx context.Context, l *Lease, d time.Duration) (end time
 	if d < time.Millisecond || d > limits.Lease {
 		return time.Time{}, &EventError{"lease", fmt.Sprintf("is %v: give 1ms to %v", d, limits.Lease)}
 	}
-	var until time.Time // the committer may write it after an error
+	var until time.Time // the committer may still write it after an error
 	err = e.changeLeased(ctx, l, func(r *ClaimRecord, now time.Time) {
 		until = leaseEnd(now, d)
 		r.LeaseEnd = until
@@ -42,9 +42,9 @@ func (e *Engine) Renew(ctx context.Context, l *Lease, d time.Duration) (end time
 	return until, nil
 }
 
-// Release releases the claim, durably on return: the next caller claims the event, with any
-// fingerprint. Use it for work that failed and is to be retried; a failure that is final is the
-// data of Finish. It returns ErrLeaseLost if the lease no longer holds the claim.
+// Release releases the claim, durably on return: the next caller can claim the event, with any
+// fingerprint. Use it for work that failed and must be retried; store a final failure with Finish.
+// It returns ErrLeaseLost if the lease no longer holds the claim.
 func (e *Engine) Release(ctx context.Context, l *Lease) error {
 	return e.changeLeased(ctx, l, func(r *ClaimRecord, _ time.Time) {
 		r.end(Released, "")
@@ -52,7 +52,7 @@ func (e *Engine) Release(ctx context.Context, l *Lease) error {
 	})
 }
 
-// changeLeased changes the record of a leased claim in a batch of its own.
+// changeLeased changes the record of a leased claim outside a transaction.
 func (e *Engine) changeLeased(ctx context.Context, l *Lease, apply func(*ClaimRecord, time.Time)) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (e *Engine) changeLeased(ctx context.Context, l *Lease, apply func(*ClaimRe
 		r.set.claims = append(r.set.claims, c)
 		err = e.queue.submit(ctx, r)
 	}
-	if errors.Is(err, errLeft) { // the committer may refer to r
+	if errors.Is(err, errLeft) { // the committer may still refer to r
 		return fmt.Errorf("%w; %w", err, ErrOutcomeUnknown)
 	}
 	e.queue.spares.freeOwn(r)
@@ -78,10 +78,10 @@ func (e *Engine) changeLeased(ctx context.Context, l *Lease, apply func(*ClaimRe
 	return err
 }
 
-// Finish is Engine.Finish as part of the transaction: the claim is Done, with data, once the
-// transaction commits, and pending as before if it does not. The claim may have been made before
-// the transaction or in it. The transaction ends with ErrLeaseLost if another caller takes the
-// claim over before it commits.
+// Finish is Engine.Finish as part of the transaction: if the transaction commits, the claim is Done
+// with data; otherwise it stays pending. The claim may have been made before the transaction or in
+// it. The transaction ends with ErrLeaseLost if another caller takes the claim over before it
+// commits.
 func (tx *Tx) Finish(l *Lease, data []byte) error {
 	if err := tx.lockStore(); err != nil {
 		return err
@@ -98,10 +98,10 @@ func (tx *Tx) Finish(l *Lease, data []byte) error {
 	return nil
 }
 
-// SetData stores data with the claim that this transaction has made on an event and not rolled
-// back: every Duplicate of the event has exactly these bytes in Record.Data. A pending claim
-// becomes Done. A rollback to an earlier savepoint undoes it. Without such a claim, it returns
-// ErrNotClaimed.
+// SetData stores data with a claim that this transaction has made: every Duplicate of the event has
+// exactly these bytes in Record.Data. A pending claim becomes Done. A rollback to an earlier
+// savepoint undoes SetData. If the transaction has not claimed the event, or has rolled the claim
+// back, SetData returns ErrNotClaimed.
 func (tx *Tx) SetData(ev Event, data []byte) error {
 	if err := tx.lockStore(); err != nil {
 		return err

@@ -12,16 +12,16 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A floor is the oldest retained week of one scope, if it is later than the engine's, because the
+// A floor is the oldest retained week of one scope that is later than the engine's, because the
 // scope has a shorter retention (Options.ScopeRetention) or was dropped (Retention.DropScope). Like
 // the engine's oldest week, it only increases, is durable before a claim is removed, and decides
-// which events are TooOld. Floors that the engine's oldest week has reached are removed.
+// which events are TooOld. A floor is removed when the engine's oldest week has reached it.
 //
 // On disk: stateFloor + scope, a week as in a key.
 
 type floors struct {
 	decided map[string]weekbucket.Week                 // the committer's
-	durable atomic.Pointer[map[string]weekbucket.Week] // replaced, never changed; nil if there are none
+	durable atomic.Pointer[map[string]weekbucket.Week] // replaced, never modified; nil if there are none
 }
 
 func floorKey(scope string) []byte { return append([]byte{stateFloor}, scope...) }
@@ -36,7 +36,7 @@ func (f *floors) load(key, value []byte) error {
 	return nil
 }
 
-// set records a floor as decided. Only the committer calls it.
+// set sets a decided floor. Only the committer calls it, or Open.
 func (f *floors) set(scope string, week weekbucket.Week) {
 	if f.decided == nil {
 		f.decided = make(map[string]weekbucket.Week)
@@ -53,8 +53,8 @@ func (f *floors) publish() func() {
 	return func() { f.durable.Store(&now) }
 }
 
-// raise puts new oldest retained weeks of scopes into the group, which must be later than the
-// current ones: all of them or, after an error, none. Only the committer calls it.
+// raise adds new floors to the group, all or, after an error, none. They must be later than the
+// current ones. Only the committer calls it.
 func (f *floors) raise(g *group, until map[string]weekbucket.Week) error {
 	if len(until) == 0 {
 		return nil
@@ -80,12 +80,12 @@ func errTooManyFloors(count int) error {
 	return fmt.Errorf("%w: %d scopes would keep fewer weeks than the others, at most %d may: name fewer in Options.ScopeRetention, or drop further scopes after DropExpired has dropped the weeks of the first ones, for which RetentionWeeks must not be KeepAll", ErrLimit, count, limits.ScopeRetentions)
 }
 
-// free removes the notes of dropped weeks from the scopes that have a floor, and frees the names
-// that no retained week uses; it returns false if a further batch must continue. The claims before
+// free removes the records of dropped weeks of the scopes that have a floor, and frees the names
+// that no retained week uses. It returns false if another batch must continue. The claims before
 // the floors have been removed. Only the committer calls it.
 func (f *floors) free(g *group, n *names.Table, s *filters.Set) (done bool) {
 	if !s.Trusted() {
-		return true // a scan may be counting under the current numbers: the next drop frees the name
+		return true // a scan may be counting by these numbers; the next drop frees the names
 	}
 	for scope, oldest := range f.decided {
 		if len(g.batch.State) >= maxFreed {

@@ -19,9 +19,9 @@ type Hold struct {
 	At   time.Time
 }
 
-// holds is the state under stateHold, in memory. It follows the batches as they are decided.
+// holds is a copy in memory of the state under stateHold, updated as batches are decided.
 type holds struct {
-	mu sync.RWMutex // guards at; no I/O under it
+	mu sync.RWMutex // guards at; not held during I/O
 	at map[string]time.Time
 }
 
@@ -42,7 +42,7 @@ func checkHold(name string, at time.Time) error {
 	return nil
 }
 
-// admit checks that the writes keep the number of holds within the limit.
+// admit returns an error if the writes would exceed the limit of holds.
 func (h *holds) admit(writes *txWrites) error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -66,7 +66,7 @@ func (h *holds) admit(writes *txWrites) error {
 	return nil
 }
 
-// noteWrite records a write that goes into a batch, if it is one of a hold.
+// noteWrite records a write of a batch if it concerns a hold.
 func (h *holds) noteWrite(w storage.StateWrite) {
 	if w.Key[0] != stateHold {
 		return
@@ -99,7 +99,7 @@ func (h *holds) list() []Hold {
 	return list
 }
 
-// among returns the existing holds with these names, in the order of the names.
+// among returns the existing holds with these names, sorted by name.
 func (h *holds) among(names []string) (list []Hold) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -111,7 +111,8 @@ func (h *holds) among(names []string) (list []Hold) {
 	return list
 }
 
-// named returns the holds with these names, in order and each once.
+// named returns the holds with these names, sorted by name and without repetitions, or an
+// ArgumentError if one does not exist.
 func (h *holds) named(names []string) ([]Hold, error) {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	list := h.among(names)

@@ -11,7 +11,7 @@ import (
 // int64, or the value is not an integer of 8 bytes. Nothing of the transaction was applied.
 type AddError struct {
 	Key      []byte
-	Overflow bool // of the sum; otherwise the value is not an integer
+	Overflow bool // of the sum; otherwise, the value is not an integer
 }
 
 func (e *AddError) Error() string {
@@ -19,18 +19,17 @@ func (e *AddError) Error() string {
 	if e.Overflow {
 		cause = "the sum overflows int64: add less, or set the key anew with Put"
 	}
-	return "hapax: " + cause // without the key, which may come from a stranger
+	return "hapax: " + cause // without the key, which may come from an untrusted source
 }
 
-// int64Size is the length of a value that can be added to: an int64 in two's complement, big
-// endian.
+// int64Size is the length of an integer value: an int64 in two's complement, big endian.
 const int64Size = 8
 
 // EncodeInt64 returns the value that Add stores for n, for use with Put.
 func EncodeInt64(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
 
-// DecodeInt64 returns the integer in a value. It returns an ArgumentError for a value of another
-// length than 8 bytes.
+// DecodeInt64 returns the integer in a value. It returns an ArgumentError if the value does not
+// have 8 bytes.
 func DecodeInt64(value []byte) (int64, error) {
 	if len(value) != int64Size {
 		return 0, &ArgumentError{"integer value", fmt.Sprintf("has %d bytes, not %d: decode only values that were written by Add, or by Put with EncodeInt64", len(value), int64Size)}
@@ -38,7 +37,7 @@ func DecodeInt64(value []byte) (int64, error) {
 	return int64(binary.BigEndian.Uint64(value)), nil
 }
 
-// A sumBefore is the value to which an Add adds.
+// A sumBefore is the value before an Add.
 type sumBefore struct {
 	n     int64
 	other bool // the value is not an integer
@@ -64,7 +63,7 @@ func addTo(stateKey []byte, to sumBefore, delta int64) (int64, error) {
 	return to.n + delta, nil
 }
 
-// ownerKey returns a copy of the key within its space.
+// ownerKey returns a copy of the key without the prefix of its space.
 func ownerKey(stateKey []byte) []byte {
 	key := stateKey[1:]
 	if stateKey[0] == stateSpace {

@@ -8,19 +8,19 @@ import (
 	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
-// A KeyValue is a key and its value, both the caller's own copies.
+// A KeyValue is a key and its value. The caller owns both.
 type KeyValue struct {
 	Key   []byte
 	Value []byte
 }
 
-// A Range selects the keys that begin with Prefix and are greater than After, in the order of their
-// bytes, and of these the first Limit. The zero Range selects all keys. To continue an iteration,
-// set After to the last key it has returned.
+// A Range selects, in the order of their bytes, the first Limit keys that begin with Prefix and are
+// greater than After. The zero Range selects all keys. To continue an iteration, set After to the
+// last key it has returned.
 type Range struct {
 	Prefix []byte
 	After  []byte
-	Limit  int // 0: no limit. No more is read from the store than it allows
+	Limit  int // 0 means no limit; no more keys are read from the store
 }
 
 func (r Range) check() error {
@@ -33,7 +33,7 @@ func (r Range) check() error {
 	return nil
 }
 
-// span returns what the range selects among the state keys that begin with space.
+// span returns the span of the range among the state keys that begin with space.
 func (r Range) span(space []byte) storage.Span {
 	s := storage.Span{Prefix: join(space, r.Prefix)}
 	if len(r.After) > 0 {
@@ -48,7 +48,7 @@ func join(space, key []byte) []byte {
 
 // afterKey returns the least key that is greater than key.
 func afterKey(key []byte) []byte {
-	after := make([]byte, len(key)+1) // no longer than needed: a transaction keeps those of its scans
+	after := make([]byte, len(key)+1) // no larger than needed, because transactions keep the ends of their scans
 	copy(after, key)
 	return after
 }

@@ -8,21 +8,21 @@ import (
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
-// A Lease is the right to finish a pending claim (Event.Lease). It is an owner token: after another
-// caller has taken the claim over, it has no effect (ErrLeaseLost). An expired lease still holds
-// its claim until then. It does not survive its process; after a restart, the claim can be taken
-// over when the lease has expired. In the same process it remains valid for an engine that opens
-// the store again, whatever its options: only the loss of its claim ends it, for example with the
-// claim's week or scope.
+// A Lease is the right to finish a pending claim (Event.Lease). It is an owner token: once another
+// caller has taken over the claim, it has no effect (ErrLeaseLost). Until then, even an expired
+// lease holds its claim. A lease does not survive its process; after a restart, the claim can be
+// taken over when the lease has expired. In the same process it remains valid for an engine that
+// opens the store again, whatever its options. It ends only when its claim is lost, for example
+// because the claim's week or scope is dropped.
 //
 // A Lease is immutable and safe for concurrent use.
 type Lease struct {
 	event Event
 	owner uint64
-	seen  time.Time // the time of the claim
+	seen  time.Time // time of the claim
 }
 
-// newLease returns the lease on a claim that was just made, nil if it has none.
+// newLease returns the lease on a new claim, nil if the event has none.
 func newLease(ev *Event, r *ClaimRecord, seen time.Time) *Lease {
 	if r.State != Leased {
 		return nil

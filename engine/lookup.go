@@ -7,26 +7,26 @@ import (
 	"sync/atomic"
 )
 
-// Goroutines look up the claims of a request. Each takes one share after the other until none is
-// left, so that all end at about the same time.
+// Several goroutines look up the claims of a large request. Each takes shares until none is left,
+// so that all end at about the same time.
 const (
-	shareOfLookUps     = 8                  // look-ups of a share
-	goroutineOfLookUps = 4 * shareOfLookUps // look-ups for each goroutine: they take much longer than to start it
+	shareOfLookUps     = 8                  // look-ups in a share
+	goroutineOfLookUps = 4 * shareOfLookUps // look-ups per goroutine; they take much longer than starting it
 )
 
 // A share is a part of the candidates of a request, for one goroutine.
 type share struct {
-	set      claimSet // its keys are those of the request
-	at, end  int      // of its room in found of the request
+	set      claimSet // shares the keys of the request
+	at, end  int      // its part of the request's found
 	err      error
-	panicked any // what the store panicked with, nil if it did not
+	panicked any // the store's panic value, nil if it did not panic
 }
 
 var errGoexit = errors.New("a goroutine that looks up claims was ended")
 
-// lookUpAll is lookUp by several goroutines, if there is much to look up: one caller then uses all
-// processors, and its reads of the disk overlap. They have ended when it returns. It panics if the
-// store did in one of them.
+// lookUpAll is lookUp in several goroutines if there is much to look up, so that the disk reads of
+// one caller overlap. The goroutines have ended when it returns. If the store panicked in one of
+// them, lookUpAll panics.
 func (f *finder) lookUpAll(r *claimSet) error {
 	n := r.lookUps()
 	if n < 2*goroutineOfLookUps {
@@ -72,7 +72,7 @@ func (s *share) lookUp(f *finder) {
 	s.panicked = nil
 }
 
-// lookUps returns how many claims are looked up at most, and found at most.
+// lookUps returns the maximum number of claims that are looked up.
 func (r *claimSet) lookUps() (n int) {
 	for i := range r.claims {
 		n += r.claims[i].lookUps()
@@ -87,7 +87,7 @@ func (c *candidate) lookUps() int {
 	return 1 + c.nearEnd - c.nearAt
 }
 
-// share divides the candidates, in order, into shares of about as many look-ups.
+// share divides the candidates, in order, into shares with about the same number of look-ups.
 func (r *claimSet) share() (shares []share) {
 	end := len(r.found)
 	for i, from, at := 0, 0, end; i < len(r.claims); i++ {
@@ -105,7 +105,7 @@ func (r *claimSet) share() (shares []share) {
 	return shares
 }
 
-// join adds what was found for the shares.
+// join adds the claims found in the shares.
 func (r *claimSet) join(shares []share) {
 	for i := range shares {
 		s := &shares[i]
@@ -118,12 +118,12 @@ func (r *claimSet) join(shares []share) {
 		r.looked = true
 		r.found = append(r.found, s.set.found...)
 	}
-	clear(r.found[len(r.found):shares[len(shares)-1].end]) // the memory is used again: it keeps no records
+	clear(r.found[len(r.found):shares[len(shares)-1].end]) // the memory is reused and must not keep records alive
 }
 
-// lookUp answers the candidates that are duplicates in the cache or the store. Those that the
-// filters showed to be new are not looked up. A claim that another event could take, one with another
-// fingerprint or sent at another time, is left to the committer: one before it in the batch may.
+// lookUp answers the candidates that are duplicates in the cache or the store. It does not look up
+// those that the filters showed to be new. If an earlier event of the batch could replace the
+// claim, because its fingerprint or time of sending differs, the answer is left to the committer.
 func (f *finder) lookUp(r *claimSet) error {
 	for i := range r.claims {
 		if c := &r.claims[i]; !c.absent {

@@ -15,34 +15,34 @@ import (
 // Topic must be set.
 type Message struct {
 	// ID identifies the message on every attempt to publish it; consumers detect repetitions by it.
-	// Empty: a UUIDv7 that Produce makes. If the id is derived from the event that causes the
-	// message, it stays the same when that event is handled again.
+	// If it is empty, Produce sets a UUIDv7. An id derived from the event that causes the message
+	// stays the same when that event is handled again.
 	ID string
 
 	Topic string
-	// Partition is the partition to publish to. nil: the partitioner of the relay's client decides
-	// by the key.
+	// Partition is the partition to publish to. If it is nil, the partitioner of the relay's client
+	// chooses by the key.
 	Partition *int32
 
 	Key     []byte
 	Value   []byte // nil is a tombstone; an empty slice is not
 	Headers []MessageHeader
 
-	// OrderingKey groups messages that are published in order: in the order of their commits; a
-	// message that is due later is ordered from its due time on. Empty: the topic and the key; a
-	// message with neither has no order.
+	// OrderingKey groups messages that are published in the order of their commits; a message that
+	// is due later is ordered from its due time on. If it is empty, topic and key are the ordering
+	// key; a message without a key has no order.
 	OrderingKey []byte
 
-	// Time is the event time of the message, of which consumers that use the engine compute its week;
-	// it is published in a header, and is the same on every attempt. Zero: the time of Produce, or
-	// Due if that is later. If it is set, it is also the timestamp of the record in Kafka, which is
-	// otherwise the time of publication: a message that forwards a record keeps the record's. A
-	// topic whose retention is shorter than the age of that timestamp deletes the record soon after
-	// it was published.
+	// Time is the event time of the message, from which consumers that use the engine compute its
+	// week. It is published in a header and is the same on every attempt. Zero means the time of
+	// Produce, or Due if that is later. If Time is set, it is also the timestamp of the Kafka
+	// record, so that a forwarded record keeps its timestamp; otherwise the timestamp is the time
+	// of publication. A topic whose retention is shorter than the age of the timestamp deletes the
+	// record soon after it is published.
 	Time time.Time
 
-	// Due is the earliest time at which the message is published, by the clock of the engine. Zero
-	// or past: at once.
+	// Due is the earliest time at which the message is published, by the engine's clock. Zero or a
+	// time in the past means at once.
 	Due time.Time
 }
 
@@ -78,7 +78,7 @@ func (m *Message) check() error {
 	return nil
 }
 
-// entry makes the entry of a message at the given time.
+// entry returns the outbox entry of a message that is produced at the given time.
 func (m *Message) entry(now time.Time) (entry.Entry, error) {
 	en := entry.Entry{
 		ID: m.ID, Created: now.UnixMilli(), Due: now.UnixMilli(), Topic: m.Topic, Partition: entry.NoPartition,

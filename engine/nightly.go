@@ -15,7 +15,8 @@ import (
 
 const nightlyDelay = 10 * time.Minute // from Open to the run of a missed night
 
-// runNightly runs until ctx ends. Open begins it at the given time of its clock, and Close waits for it.
+// runNightly drops expired weeks each night until ctx ends. Open starts it with the current time of
+// its clock, and Close waits for it.
 func (t *Retention) runNightly(ctx context.Context, now time.Time) {
 	missed, err := t.missedNight(ctx, now)
 	if err != nil {
@@ -35,7 +36,7 @@ func (t *Retention) runNightly(ctx context.Context, now time.Time) {
 			if wait.For(ctx, min(next.Sub(now), time.Hour)) != nil {
 				return
 			}
-			if now = t.core.now(); now.Add(25 * time.Hour).Before(next) { // it was set back
+			if now = t.core.now(); now.Add(25 * time.Hour).Before(next) { // the clock was set back
 				next = weekbucket.NextDaily(now, at)
 			}
 		}
@@ -46,7 +47,7 @@ func (t *Retention) runNightly(ctx context.Context, now time.Time) {
 	}
 }
 
-// dropNightly is one run. It returns false if the engine is closing or has failed.
+// dropNightly does one run. It returns false if the engine is closing or has failed.
 func (t *Retention) dropNightly(ctx context.Context) bool {
 	ran := t.core.now()
 	r, err := t.DropExpired(ctx)
@@ -62,12 +63,12 @@ func (t *Retention) dropNightly(ctx context.Context) bool {
 	return true
 }
 
-// A stored note of the last nightly run: its time in Unix milliseconds as a varint, and the
+// The stored note of the last nightly run has its time in Unix milliseconds as a varint, and the
 // incarnation of the store as a uvarint.
 
-// missedNight reports whether a run is due that no engine has made. A backup has the note of the
-// store it was made of: it gets one of its own. A note from the future is of a clock that was ahead,
-// and says nothing.
+// missedNight reports whether a run is overdue. A backup has the note of its source: missedNight
+// replaces it, and no run is overdue. A note from the future was written while the clock was ahead,
+// and is ignored.
 func (t *Retention) missedNight(ctx context.Context, now time.Time) (bool, error) {
 	last, of, err := t.lastNight()
 	switch {
@@ -79,7 +80,8 @@ func (t *Retention) missedNight(ctx context.Context, now time.Time) (bool, error
 	return last.After(now) || !weekbucket.NextDaily(last, t.core.opt.Nightly.At).After(now), nil
 }
 
-// lastNight reads the note. Without one, the run is due in a store that is no backup.
+// lastNight reads the note. Without a note, it returns values with which a run is overdue unless
+// the store is a backup.
 func (t *Retention) lastNight() (at time.Time, incarnation uint64, err error) {
 	if err := t.core.enter(); err != nil {
 		return at, 0, err

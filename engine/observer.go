@@ -11,54 +11,53 @@ import (
 // goroutines: they must return at once and not call the engine.
 type Observer interface {
 	// Claiming is called before TryClaim, TryClaimBatch (for each 8,192 events) or StartClaimBatch
-	// judges its events. The function that it returns, if not nil, is called with their results, in
-	// the same order: by ClaimBatch.Wait for a started batch, and not at all without it. The
-	// events are valid until then; neither may keep the slices after that, or change them.
+	// judges its events. If the returned function is not nil, it is called with their results, in
+	// the same order; for a started batch ClaimBatch.Wait calls it. The events are valid until
+	// then. Neither function may change the slices or keep them after that.
 	Claiming(ctx context.Context, events []Event) (done func(results []Result))
 
-	// Updating is called before the closure of a transaction runs, again for each run after a
-	// conflict, with the context of Update.
+	// Updating is called before each run of a transaction's closure, also after a conflict, with
+	// the context of Update.
 	Updating(ctx context.Context) TxObserver
 
-	// Synced is called when a batch of the store became durable, with the time from handing it to
-	// the store until then and the number of claims in it.
+	// Synced is called when a batch of the store has become durable, with the time that took and
+	// the number of its claims.
 	Synced(took time.Duration, claims int)
 }
 
 // A TxObserver follows one run of a transaction's closure. A nil function is not called.
 type TxObserver struct {
-	// Claiming is called before the transaction judges an event, and the function that it returns,
-	// if not nil, with the result. It is for spans that record: it has a cost for each event, and
-	// Ended alone has nearly none.
+	// Claiming is called before the transaction judges an event. If the returned function is not
+	// nil, it is called with the result. Set Claiming only for spans that are recorded: it has a
+	// cost for each event, Ended alone almost none.
 	Claiming func(ev Event) (done func(Result))
 
 	// Ended is called once, after the run was committed or rolled back. judged has the verdicts of
-	// the run, in order: an element for each sequence of events of one scope, topic and partition.
-	// It must not keep the slice. committed reports whether the run's claims and writes are
-	// durable. err is the result of Update for the run: nil if it was committed, and also if the
-	// closure panicked.
+	// the run, in order: an element for each sequence of events with the same scope, topic and
+	// partition. Ended must not keep the slice. committed reports whether the run's claims and
+	// writes are durable. err is the error of the run; it is nil if the run was committed, and also
+	// if the closure panicked.
 	Ended func(judged []VerdictCounts, committed bool, err error)
 }
 
-// VerdictCounts counts verdicts that a transaction gave for events of one scope, topic and partition. Both
-// counts are indexed by Verdict.
+// VerdictCounts counts the verdicts of a transaction on events of one scope, topic and partition.
+// Both arrays are indexed by Verdict.
 type VerdictCounts struct {
 	Scope     string
 	Topic     string
 	Partition int32
-	// Kept verdicts count if the transaction committed.
+	// Kept counts the verdicts that hold if the transaction committed.
 	Kept [len(Verdicts) + 1]int
-	// Undone verdicts were rolled back to a savepoint.
+	// Undone counts the verdicts that were rolled back to a savepoint.
 	Undone [len(Verdicts) + 1]int
 }
 
-// An observation collects the data for a transaction's observer. It belongs to one run of a
-// closure, and is used under the transaction's lock. All methods may be called on nil, which
-// observes nothing.
+// An observation collects the data for a transaction's observer during one run of its closure. It
+// is guarded by the transaction's lock. A nil observation observes nothing.
 type observation struct {
 	TxObserver TxObserver
 	verdicts   []observed
-	judged     []VerdictCounts // the sequences of verdicts, without counts until the end
+	judged     []VerdictCounts // sequences of verdicts; the counts are set at the end
 }
 
 type observed struct {
@@ -67,10 +66,10 @@ type observed struct {
 	undone  bool
 }
 
-// observations are reused.
+// observations recycles observations.
 type observations struct{ spare sync.Pool }
 
-// begin returns nil if there is nothing to observe. o may be nil.
+// begin returns the observation of a new run, nil if there is nothing to observe. o may be nil.
 func (p *observations) begin(ctx context.Context, o Observer) *observation {
 	if o == nil {
 		return nil
@@ -91,7 +90,7 @@ func (p *observations) get() *observation {
 	return &observation{}
 }
 
-// begin is called before an event is judged; done, if not nil, must be called with the result.
+// begin must be called before an event is judged; done, if not nil, with the result.
 func (s *observation) begin(ev *Event) (done func(Result)) {
 	if s == nil || s.TxObserver.Claiming == nil {
 		return nil
@@ -116,7 +115,7 @@ func (s *observation) add(scope, topic string, partition int32, v observed) {
 	s.verdicts = append(s.verdicts, v)
 }
 
-// forPart returns an observation of a part of the transaction.
+// forPart returns an observation for a part of the transaction.
 func (s *observation) forPart(p *observations) *observation {
 	if s == nil {
 		return nil
@@ -126,7 +125,7 @@ func (s *observation) forPart(p *observations) *observation {
 	return part
 }
 
-// join adds the observation of a part, as undone if the part was not joined.
+// join adds the verdicts of a part, as undone ones if the part was not joined.
 func (s *observation) join(part *observation, joined bool) {
 	if s == nil {
 		return
@@ -146,7 +145,7 @@ func (s *observation) mark() int {
 	return len(s.verdicts)
 }
 
-// undo marks the verdicts from the given one on.
+// undo marks the verdicts from index from on as undone.
 func (s *observation) undo(from int) {
 	if s == nil {
 		return
@@ -156,7 +155,7 @@ func (s *observation) undo(from int) {
 	}
 }
 
-// end reports to the observer, and recycles s. The transaction is not used any more.
+// end reports to the observer and recycles s. The transaction has ended.
 func (s *observation) end(p *observations, err error, committed bool) {
 	if s == nil {
 		return

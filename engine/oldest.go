@@ -10,9 +10,9 @@ import (
 )
 
 // The oldest retained week is a durable mark. A new store sets it by the clock, and drops raise it.
-// A second state key, keyStart, has the mark as it was set last without a drop: while both are equal
-// nothing was dropped, and the mark may be lowered. As long as no claim was stored either, Open sets
-// it anew by the clock, which may have been wrong before.
+// A second state key, keyStart, has the value that was last set without a drop: while both are
+// equal, nothing was dropped, and the mark may be lowered. Until the first claim, each Open sets
+// the mark by the clock again, which may have been wrong before.
 
 // loadOldest reads the oldest retained week, or sets it by the clock.
 func loadOldest(e *Engine) error {
@@ -78,16 +78,16 @@ func (c *core) nothingDropped() (bool, error) {
 	return bytes.Equal(start, oldest), err
 }
 
-// startWrites set the oldest retained week without a drop.
+// startWrites returns the writes that set the oldest retained week without a drop.
 func startWrites(week weekbucket.Week) []storage.StateWrite {
 	return []storage.StateWrite{{Key: keyOldest, Value: week.AppendKey(nil)}, {Key: keyStart, Value: week.AppendKey(nil)}}
 }
 
 // LowerOldestWeek lowers the oldest retained week, durably on return, so that events from that week
-// on are judged and not TooOld: for a store that was created while the clock was ahead. It returns
-// ErrDropped if a week of this store was ever dropped, because its claims are gone and its events
-// would be claimed again. A week that is not lower changes nothing. Until the first claim, Open sets
-// the oldest week by the clock, so that no call is necessary.
+// on are judged and not TooOld. It is meant for a store that was created while the clock was ahead.
+// It returns ErrDropped if a week of this store was ever dropped, because events of that week would
+// be claimed again. A week that is not lower changes nothing. Until the first claim, Open sets the
+// oldest week by the clock, and no call is necessary.
 func (t *Retention) LowerOldestWeek(ctx context.Context, week weekbucket.Week) error {
 	if err := t.beginDrop(ctx); err != nil {
 		return err

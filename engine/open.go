@@ -10,11 +10,11 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// Open starts an engine on a store. The engine owns the store from then on and closes it; if Open
-// fails, the caller still owns it. A store that an engine uses already, or that is closed, is refused
-// with storage.ErrInUse. When Open returns, the store was checked as far as the store's
-// own Open says, the filters are loaded or are being rebuilt in the background, and removals that a
-// crash interrupted are being repeated in the background.
+// Open starts an engine on a store. From then on, the engine owns the store and closes it; if Open
+// fails, the caller still owns it. If the store is closed or already used by an engine, Open
+// returns storage.ErrInUse. Open does not check the store further than the store's own Open. It
+// loads the filters or starts to rebuild them in the background, where it also repeats removals
+// that a crash interrupted.
 func Open(store storage.Store, options Options) (*Engine, error) {
 	if isNil(store) {
 		return nil, errors.New("hapax: the store is nil: open one with pebble.Open or bolt.Open, and check its error")
@@ -36,7 +36,7 @@ func Open(store storage.Store, options Options) (*Engine, error) {
 	return e, nil
 }
 
-// newEngine combines the parts of an engine.
+// newEngine connects the parts of an engine.
 func newEngine(store storage.Store, opt Options) *Engine {
 	e := &Engine{}
 	e.core.store, e.core.opt, e.core.seed, e.core.stopped = store, opt, store.Identity().Seed, make(chan struct{})
@@ -79,7 +79,7 @@ func (e *Engine) start() {
 	}
 }
 
-// load restores the state in which the previous engine left the store.
+// load loads the state of the previous engine from the store.
 func (e *Engine) load() error {
 	if err := loadState(e); err != nil {
 		return err
@@ -112,11 +112,11 @@ func loadState(e *Engine) error {
 }
 
 // Close waits for calls in progress, cancels background work, and closes the store. Transactions
-// whose closures still run fail with ErrClosed when they next touch the engine. Close returns the
-// failure that stopped the engine, if one did.
+// whose closures still run fail with ErrClosed when they next use the engine. Close returns the
+// error that stopped the engine, if any.
 func (e *Engine) Close() error {
 	e.core.closing.Store(true)
-	// before calls is locked: scans, verifications and backups hold it for reading until they are
+	// before locking calls: scans, verifications and backups hold a read lock until they are
 	// canceled
 	e.core.stopWork()
 	e.core.calls.Lock()
@@ -128,7 +128,7 @@ func (e *Engine) Close() error {
 	e.core.calls.Unlock()
 	e.retention.nights.Wait()
 	close(e.queue.requests)
-	// before the background work ends: until then the committer may begin a snapshot
+	// before waiting for background work: until then, the committer may start a snapshot
 	e.committer.loops.Wait()
 	e.core.behind.Wait()
 	if e.Err() == nil {

@@ -12,22 +12,22 @@ import (
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
-// Options configure an Engine. The zero value of each field has a stated, safe default.
+// Options configure an Engine. The zero value of each field is a safe default.
 type Options struct {
-	// DefaultScope is the scope of events whose Event.Scope is empty, and of Lookup and Forget.
-	// Empty: every event must name its scope. Leave it empty if scopes are computed, for instance
-	// from a tenant: an empty result would be taken for the default scope, and equal ids of two
-	// tenants for one event.
+	// DefaultScope is the scope of events whose Event.Scope is empty, and of Lookup and Forget. If
+	// it is empty, every event must name its scope. Leave it empty if scopes are computed, for
+	// example from a tenant: an empty result would select the default scope, in which equal ids of
+	// two tenants are one event.
 	DefaultScope string
 
-	// RetentionWeeks is how many weeks before the current one are retained; their claims are found,
-	// older events are TooOld. 0 = 4; KeepAll = nothing expires. It decides where a store without
-	// claims begins, by the clock at each Open, and what DropExpired drops; a higher number does not
+	// RetentionWeeks is how many weeks before the current one are retained; older events are
+	// TooOld. 0 = 4; KeepAll = nothing expires. It decides which weeks DropExpired drops and, by
+	// the clock at Open, the oldest week of a store without claims. A higher number does not
 	// restore a dropped week.
 	RetentionWeeks int
 
 	// ScopeRetention is how many weeks before the current one are retained for single scopes, fewer
-	// than RetentionWeeks: their earlier events are TooOld once DropExpired has dropped these
+	// than RetentionWeeks. Their earlier events are TooOld once DropExpired has dropped these
 	// weeks, in the same run and within the same bounds. A dropped week is not restored. To retain
 	// one scope longer than the others, raise RetentionWeeks and set shorter retentions for the
 	// others here. A window (Event.Window) is at most as long as its scope's retention. At most
@@ -41,41 +41,41 @@ type Options struct {
 	// MaxIDBytes is the maximum length of an event id. 0 = 1024; at most limits.IDBytes.
 	MaxIDBytes int
 
-	// Nightly says when the engine drops expired weeks by itself: at 03:00 UTC unless it is set.
+	// Nightly says when the engine itself drops expired weeks: at 03:00 UTC by default.
 	Nightly Nightly
 
-	// MaxWeeksPerRun is the maximum number of weeks that one DropExpired drops, so that little is
-	// lost if the clock is ahead (see DropExpired). 0 = 2.
+	// MaxWeeksPerRun is the maximum number of weeks that one call of DropExpired drops, so that
+	// little is lost if the clock is ahead. 0 = 2.
 	MaxWeeksPerRun int
 
-	// RecentClaims is the number of claims in the cache of repeated claims, some 200 bytes each. If
-	// it is full, a claim enters it with its second repetition. 0 = 65,536; negative = no cache.
+	// RecentClaims is the size of the cache of repeated claims, in claims of some 200 bytes each.
+	// If it is full, a claim is added at its second repetition. 0 = 65,536; negative = no cache.
 	RecentClaims int
 
-	// ExpectedPerWeek is the size of a week's filter, in claims, if no better estimate is known:
-	// for the first week of a new store at once, for a week before all others when it has more than
-	// 2,048 claims. Other weeks are sized from the count of the week before. A wrong value costs
-	// memory or a little speed, but changes no verdict. 0 = 1,048,576; at most
-	// limits.ExpectedPerWeek.
+	// ExpectedPerWeek is the size of a week's filter, in claims, if there is no better estimate:
+	// for the first week of a new store at once, and for a week before all others when it has more
+	// than 2,048 claims. The filters of other weeks are sized by the number of claims in the week
+	// before. A wrong value costs memory or a little speed, but changes no verdict. 0 = 1,048,576;
+	// at most limits.ExpectedPerWeek.
 	ExpectedPerWeek uint64
 
 	// MaxFilterBytes is the maximum size of all filters together. A filter needs 2 bytes for each
 	// claim of its week, and up to 8 while it grows. If there is no space, the filters of the
 	// oldest weeks are evicted for those of later ones (Stats.FiltersEvicted); a filter for which
-	// none can be evicted keeps its size (Stats.FiltersSaturated). Verdicts remain correct, and
-	// more of them read the store. If it is raised, Open rebuilds the filters in the background
-	// where one was saturated or evicted. On Linux, the parts of a filter from 1 MiB on are outside
-	// of Go's heap: GOGC and GOMEMLIMIT do not count them. 0 = 512 MiB; at most
+	// none can be evicted does not grow (Stats.FiltersSaturated). Verdicts remain correct, but more
+	// of them read the store. When the limit is raised, Open rebuilds the filters in the background
+	// if one was saturated or evicted. On Linux, the parts of a filter from 1 MiB on are outside
+	// the Go heap: GOGC and GOMEMLIMIT do not count them. 0 = 512 MiB; at most
 	// limits.MaxFilterBytes.
 	MaxFilterBytes uint64
 
 	// MaxOutboxBytes is the maximum size of the messages in the outbox, parked ones included: their
-	// fields and 128 bytes each. Beyond it, Tx.Produce returns ErrOutboxFull, so that an outage of
-	// Kafka does not fill the disk. Open transactions do not count. 0 = 8 GiB; math.MaxUint64 = no
-	// limit.
+	// fields and 128 bytes each. Beyond that, Tx.Produce returns ErrOutboxFull, so that an outage
+	// of Kafka does not fill the disk. Open transactions do not count. 0 = 8 GiB; math.MaxUint64 =
+	// no limit.
 	MaxOutboxBytes uint64
 
-	// Clock returns the time: for FirstSeen, TooNew, and what is expired. nil = time.Now.
+	// Clock returns the time for FirstSeen, TooNew and expiry. nil = time.Now.
 	Clock func() time.Time
 
 	// Observer receives the events of the engine. nil = none.
@@ -89,15 +89,15 @@ type Options struct {
 // Nightly says when the engine itself calls DropExpired: once a day, unless Off is set. The zero
 // value is 03:00 UTC.
 //
-// If no engine was open at that time, it drops ten minutes after Open, when the consumers of the
-// process have had time to place their holds, and then each night. So a store whose process ends
-// within ten minutes drops nothing: call DropExpired there. A backup, which may have been opened to
-// look at it, waits for the next night.
+// If no engine was open at that time, the engine drops ten minutes after Open, when the consumers
+// of the process have had time to place their holds, and then each night. A process that ends
+// within ten minutes drops nothing and should call DropExpired itself. A backup, which may have
+// been opened only for inspection, waits for the next night.
 type Nightly struct {
-	// Off leaves dropping to the application: without calls of DropExpired, weeks are never dropped.
+	// Off leaves dropping to the application: unless it calls DropExpired, weeks are never dropped.
 	Off bool
 
-	// At is the time of day, UTC, up to 24h for midnight. 0 = 3h.
+	// At is the time of day in UTC; 24h means midnight. 0 = 3h.
 	At time.Duration
 
 	// Report receives the outcome of each run, if it is not nil. It must not call Close.
@@ -136,7 +136,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, o.refused()
 }
 
-// refused returns the error of an option that is out of bounds.
+// refused returns an error for an option that is out of bounds.
 func (o *Options) refused() error {
 	refuse := func(field, why string) error { return fmt.Errorf("hapax: Options.%s %s", field, why) }
 	switch {
@@ -167,7 +167,7 @@ func (o *Options) refused() error {
 	return nil
 }
 
-// scopesRefused returns why ScopeRetention is invalid, "" if it is valid.
+// scopesRefused says why ScopeRetention is invalid, "" if it is valid.
 func (o *Options) scopesRefused() string {
 	if n := len(o.ScopeRetention); n > limits.ScopeRetentions {
 		return fmt.Sprintf("has %d scopes: name at most %d (limits.ScopeRetentions), and retain the others for RetentionWeeks", n, limits.ScopeRetentions)
@@ -183,10 +183,11 @@ func (o *Options) scopesRefused() string {
 	return ""
 }
 
-// scope returns the scope that a caller has given, or the default one.
+// scope returns the given scope, or the default one if it is empty.
 func (o *Options) scope(given string) string { return cmp.Or(given, o.DefaultScope) }
 
-// scoped returns the events with their scopes. It does not change the given slice.
+// scoped returns the events with the default scope set where the scope is empty. It does not change
+// the given slice.
 func (o *Options) scoped(events []Event) []Event {
 	if o.DefaultScope == "" {
 		return events
@@ -212,7 +213,8 @@ func (o *Options) retentionOf(scope string) int {
 	return o.RetentionWeeks
 }
 
-// isNil reports whether an interface is nil, or a nil pointer, as that of a failed Open is.
+// isNil reports whether an interface is nil or has a nil pointer, such as the result of a failed
+// Open.
 func isNil(v any) bool {
 	p := reflect.ValueOf(v)
 	return !p.IsValid() || p.Kind() == reflect.Pointer && p.IsNil()

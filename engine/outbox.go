@@ -12,23 +12,23 @@ import (
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
-// outbox numbers the entries of the outbox in the order in which they commit. A transaction writes
-// an entry under a key that begins with stateProduced and is its own; the committer replaces that
-// key by the final one, so that no two transactions ever meet in the outbox.
+// outbox numbers the entries of the outbox in the order of their commits. A transaction writes an
+// entry under a unique key that begins with stateProduced; the committer replaces it with the final
+// key, so that transactions never conflict in the outbox.
 type outbox struct {
-	produced entry.Produced // the committer's own
-	names    atomic.Uint64  // of keys that begin with stateProduced
+	produced entry.Produced // used by the committer only
+	names    atomic.Uint64  // last number of a key that begins with stateProduced
 
-	written atomic.Uint64 // produced.Bytes, also of the batch that the committer makes
-	removed atomic.Uint64 // Gone.Bytes when it was last read
+	written atomic.Uint64 // produced.Bytes, including the batch that is being decided
+	removed atomic.Uint64 // Gone.Bytes when last read
 
-	mu       sync.Mutex // guards watchers, which is replaced and never changed
+	mu       sync.Mutex // guards watchers, which is replaced, never modified
 	watchers []*watcher
 }
 
 type watcher struct{ produced func() }
 
-// watch registers fn, see driver.OnProduced.
+// watch is driver.OnProduced.
 func (o *outbox) watch(fn func()) (stop func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -56,7 +56,7 @@ func (o *outbox) load(s storage.Store) error {
 	return nil
 }
 
-// loadRemoved reads how much the relay has removed.
+// loadRemoved reads how many bytes the relay has removed.
 func (o *outbox) loadRemoved(s storage.Store) error {
 	value, found, err := s.State(outboxKey(entry.GoneKey))
 	if err != nil || !found {
@@ -70,14 +70,14 @@ func (o *outbox) loadRemoved(s storage.Store) error {
 	return nil
 }
 
-// size returns the bytes of all entries, of which some may have been removed since removed was read.
+// size returns the bytes of all entries, including those removed since the last loadRemoved.
 func (o *outbox) size() uint64 {
 	removed := o.removed.Load()
 	return max(o.written.Load(), removed) - removed
 }
 
-// makeRoom returns ErrOutboxFull if an entry has no room in the outbox. It reads the store only if the
-// outbox seems to be full.
+// makeRoom returns ErrOutboxFull if the outbox has no room for an entry. It reads the store only if
+// the outbox seems to be full.
 func (o *outbox) makeRoom(c *core, bytes uint64) error {
 	full := func() bool { return o.size()+bytes > c.opt.MaxOutboxBytes }
 	if !full() {
@@ -96,12 +96,13 @@ func (o *outbox) makeRoom(c *core, bytes uint64) error {
 	return nil
 }
 
-// ErrOutboxFull means that the messages that wait to be published, or are parked, have reached
-// Options.MaxOutboxBytes. Nothing was produced. The relay makes room when Kafka takes its messages;
-// package kafkaadapter waits for it and does not count an attempt.
+// ErrOutboxFull means that the unpublished and parked messages have reached Options.MaxOutboxBytes.
+// Nothing was produced. The relay makes room as Kafka accepts messages; package kafkaadapter waits
+// for that and does not count an attempt.
 var ErrOutboxFull = errors.New("hapax: the outbox is full: find out why its messages are not published, drop or redrive the parked ones, or raise Options.MaxOutboxBytes")
 
-// admit returns the final key of an entry: kind, due time, name and size are in the key.
+// admit counts an entry and returns its final key. key has the entry's kind, due time, number and
+// size.
 func (o *outbox) admit(key []byte) []byte {
 	o.produced.Entries++
 	o.produced.Bytes += binary.BigEndian.Uint64(key[len(key)-8:])
@@ -113,7 +114,7 @@ func (o *outbox) admit(key []byte) []byte {
 	return outboxKey(entry.ReadyKey(o.produced.Entries))
 }
 
-// count returns the write of the counts, for a batch with entries.
+// count returns the write that stores the counts. Every batch with entries has one.
 func (o *outbox) count() storage.StateWrite {
 	return storage.StateWrite{Key: outboxKey(entry.ProducedKey), Value: o.produced.Append(nil)}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
-// An ownership is what a package of this module owns, see driver.Ownership.
+// An ownership is a driver.Ownership.
 type ownership struct {
 	owner    keyspace.Space
 	group    string
@@ -16,13 +16,13 @@ type ownership struct {
 	instead  string
 }
 
-// ownerships are those that have begun and not ended.
+// ownerships are the current ownerships.
 type ownerships struct {
 	mu  sync.RWMutex // guards all
 	all []*ownership
 }
 
-// own begins an ownership, until release is called.
+// own adds an ownership, which lasts until release is called.
 func (s *ownerships) own(o ownership) (release func()) {
 	mustOwn(o.owner)
 	s.mu.Lock()
@@ -37,7 +37,7 @@ func (s *ownerships) disown(o *ownership) {
 	s.all = slices.DeleteFunc(s.all, func(other *ownership) bool { return other == o })
 }
 
-// otherOwner returns an ownership of another one than by, nil if there is none.
+// otherOwner returns a matching ownership of an owner other than by, nil if there is none.
 func (s *ownerships) otherOwner(by keyspace.Space, owns func(*ownership) bool) *ownership {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -49,7 +49,7 @@ func (s *ownerships) otherOwner(by keyspace.Space, owns func(*ownership) bool) *
 	return nil
 }
 
-// checkOwnOffset returns an error if another one than by owns an offset.
+// checkOwnOffset returns an error if an owner other than by owns an offset.
 func (s *ownerships) checkOwnOffset(by keyspace.Space, p OffsetKey) error {
 	o := s.otherOwner(by, func(o *ownership) bool { return o.group == p.Group })
 	if o == nil {
@@ -58,7 +58,7 @@ func (s *ownerships) checkOwnOffset(by keyspace.Space, p OffsetKey) error {
 	return belongs("offset", fmt.Sprintf("of group %q in %s/%d", p.Group, p.Topic, p.Partition), o.owner, o.instead)
 }
 
-// checkOwnHold returns an error if another one than by owns a hold.
+// checkOwnHold returns an error if an owner other than by owns a hold.
 func (s *ownerships) checkOwnHold(by keyspace.Space, name string) error {
 	o := s.otherOwner(by, func(o *ownership) bool { return o.ownsHold != nil && o.ownsHold(name) })
 	if o == nil {
@@ -67,10 +67,10 @@ func (s *ownerships) checkOwnHold(by keyspace.Space, name string) error {
 	return belongs("hold name", fmt.Sprintf("%q", name), o.owner, o.instead)
 }
 
-// An owned says what of a transaction is its owner's.
+// An owned says which savepoints of a transaction belong to its owner.
 type owned struct {
 	by   keyspace.Space
-	last uint64 // the serial number of the last savepoint that is
+	last uint64 // the serial number of the last one
 }
 
 func mustOwn(space keyspace.Space) {
@@ -79,7 +79,7 @@ func mustOwn(space keyspace.Space) {
 	}
 }
 
-// belongs is the error of a call for what another one owns.
+// belongs returns the error for something that another owner owns.
 func belongs(argument, what string, owner keyspace.Space, instead string) error {
 	return &ArgumentError{argument, fmt.Sprintf("%s belongs to %s: %s", what, owner.Owner(), instead)}
 }

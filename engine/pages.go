@@ -10,18 +10,18 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// Iterations read the store in pages: a first small one, for loops that end early, then larger
+// Iterations read the store in pages: a small one first, for loops that end early, then larger
 // ones.
 const (
 	firstPageKeys = 64
 	maxPageKeys   = 1024
-	maxPageBytes  = 1 << 20 // a page ends with the key that reaches it
+	maxPageBytes  = 1 << 20 // a page ends with the key that reaches this size
 )
 
 var errEnough = errors.New("enough")
 
-// readPage returns the first states in the span, from one snapshot. more says that there may be
-// later ones.
+// readPage returns the first keys in the span with their values, from one snapshot. more reports
+// whether there may be further ones.
 func (c *core) readPage(span storage.Span, keys int) (page []KeyValue, more bool, err error) {
 	size := 0
 	err = c.store.ScanState(span, func(key, value []byte) error {
@@ -41,7 +41,7 @@ func (c *core) readPage(span storage.Span, keys int) (page []KeyValue, more bool
 	return page, false, nil
 }
 
-// durablePage is readPage as a separate call; it returns when the data that it has read is durable.
+// durablePage is readPage as a separate call. It returns when the page is durable.
 func (c *core) durablePage(ctx context.Context, span storage.Span, keys int) (page []KeyValue, more bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, false, err
@@ -59,8 +59,7 @@ func (c *core) durablePage(ctx context.Context, span storage.Span, keys int) (pa
 	return page, more, nil
 }
 
-// pages returns the durable states in the span, page by page, and not more than limit unless that
-// is 0.
+// pages yields the durable keys in the span with their values, at most limit unless that is 0.
 func (c *core) pages(ctx context.Context, span storage.Span, limit int) iter.Seq2[KeyValue, error] {
 	return func(yield func(KeyValue, error) bool) {
 		rest, left := span, unlimited(limit)
@@ -85,7 +84,7 @@ func (c *core) pages(ctx context.Context, span storage.Span, limit int) iter.Seq
 	}
 }
 
-// unlimited returns the number of keys that a limit allows.
+// unlimited returns limit, or the largest int if it is 0.
 func unlimited(limit int) int {
 	if limit == 0 {
 		return math.MaxInt

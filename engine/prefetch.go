@@ -9,24 +9,24 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// An ahead is the result of Prefetch.
+// An ahead has the results of Prefetch.
 type ahead struct {
-	set      claimSet // only keys, no claims
+	set      claimSet // keys only, no claims
 	expected []expected
-	next     int    // index of the event that is expected next
-	asked    int    // index after those for which the filters were read
-	before   uint64 // the batch that was being applied when the filters were read
+	next     int    // index of the next expected event
+	asked    int    // number of events for which the filters were read
+	before   uint64 // last batch handed to the store when the filters were read
 }
 
-// An expected event is an event that was passed to Prefetch.
+// An expected is an event that was passed to Prefetch.
 type expected struct {
-	candidate   candidate // keys are in the arena of the ahead
+	candidate   candidate // its keys are in the arena of the ahead
 	idAt, idEnd int       // the id, in the same arena
 	time        time.Time
 	topic       string
 	approximate bool
 	timed       bool
-	ok          bool // it can be judged
+	ok          bool // the event can be judged
 	new         bool // the filters contained no claim on it, as of ahead.before
 }
 
@@ -35,7 +35,7 @@ func (x *expected) hash() (weekbucket.Week, uint64) {
 	return x.candidate.place.week, x.candidate.place.hash
 }
 
-// empty makes room for n events, in place of the previous ones.
+// empty replaces the previous events with room for n.
 func (r *ahead) empty(n int) {
 	clear(r.expected)
 	r.expected, r.set.arena, r.set.near = slices.Grow(r.expected[:0], n)[:n], r.set.arena[:0], r.set.near[:0]
@@ -74,8 +74,8 @@ func (r *ahead) ask(f *finder, reserved *occ.Reservations) {
 	}
 }
 
-// probablyClaimed reports which of the events the filters contain. It leaves ask to read them again,
-// close to the claims.
+// probablyClaimed reports which of the events the filters contain. ask reads the filters again,
+// shortly before the events are claimed.
 func (r *ahead) probablyClaimed(s *filters.Set) []bool {
 	claimed := make([]bool, len(r.expected))
 	view := s.View()
@@ -93,7 +93,7 @@ func (r *ahead) probablyClaimed(s *filters.Set) []bool {
 	return claimed
 }
 
-// expects returns the prepared data of an event, if it is the next one.
+// expects returns the prepared data of an event if it is the next one, else nil.
 func (r *ahead) expects(f *finder, reserved *occ.Reservations, ev *Event) *expected {
 	if r == nil || r.next == len(r.expected) {
 		return nil

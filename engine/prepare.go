@@ -5,13 +5,14 @@ import (
 	"time"
 )
 
-// prepare decides all events that need no committer (malformed events, events too new, duplicates
-// in the cache or the store) and puts the others into the request. It runs in the caller's
-// goroutine, so that callers look up in parallel. Its answers depend on reads: the caller settles
-// before they are returned, or waits for the committer. It keeps no reference to events.
+// prepare judges all events that do not need the committer (invalid ones, ones that are too new or
+// too old, duplicates in the cache or the store) and adds the others to the request. It runs in the
+// caller's goroutine, so that callers look up in parallel. Its answers depend on reads: before they
+// are returned, the caller must call settleContext or wait for the committer. It keeps no reference
+// to events.
 //
-// Keys and hashes of all events come first, then the filters are read for all of them, so that
-// their cache misses overlap.
+// It computes the keys and hashes of all events first, then reads the filters for all of them, so
+// that the cache misses overlap.
 func (f *finder) prepare(r *ownClaims, events []Event, results []Result) error {
 	r.departed = f.core.left.changes.Load()
 	now := f.core.now()

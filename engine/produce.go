@@ -6,10 +6,11 @@ import (
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
-// Produce writes an outgoing message in the batch of the transaction: it is published by the relay
-// of package outbox if the transaction commits, and never if it does not. It returns the message's
-// id, which the published record carries in a header. A rollback to an earlier savepoint undoes it.
-// The message's slices are copied. If the outbox is full, Produce returns ErrOutboxFull.
+// Produce writes an outgoing message in the batch of the transaction. If the transaction commits,
+// the relay of package outbox publishes the message; otherwise it is never published. Produce
+// returns the message's id, which the published record has in a header. A rollback to an earlier
+// savepoint undoes Produce. The message's slices are copied. If the outbox is full, Produce returns
+// ErrOutboxFull.
 func (tx *Tx) Produce(m Message) (id string, err error) {
 	if err := m.check(); err != nil {
 		return "", err

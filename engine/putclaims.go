@@ -8,34 +8,33 @@ import (
 
 // putClaims are the claims put or removed by the group that is being decided and by the previous
 // one, which the store may not show yet. Older groups are applied: the applier takes a group only
-// when it is done with the previous one. Only the committer uses it.
+// after it has applied the previous one. Only the committer uses putClaims.
 type putClaims struct {
 	now, before groupClaims
 }
 
-// groupClaims are the claims that one group puts or removes: a table with linear probing, by the
-// hashes that the claims already have. A key that was put twice is found as it was last put: the
-// time for which its claim lasts (Event.Window) ended in between. The group's batch refers to these
-// bytes; they are reused for the group after the next one, when this one is applied.
+// groupClaims are the claims that one group puts or removes: a hash table with linear probing. A
+// key that was put more than once is found as it was last put. The group's batch refers to the
+// bytes of arena; they are reused for the group after the next one, when this one is applied.
 type groupClaims struct {
 	since  uint64 // the last batch before the group
 	arena  []byte // key and record of each claim
 	claims []putClaim
-	// A power of two of them, at most half of them taken: the upper half of a claim's hash, then its
-	// index + 1; 0 for a free one.
+	// The number of slots is a power of two, at least twice the number of claims. A slot has the
+	// upper half of a claim's hash and its index + 1, or 0 if it is free.
 	slots []uint64
 }
 
 type putClaim struct {
 	hash     uint64
 	slot     int
-	key, end int // where the key begins, and where the record ends
-	record   int // where the record begins, end if the claim is removed
+	key, end int // start of the key, end of the record
+	record   int // start of the record, equal to end if the claim is removed
 }
 
 const minGroupSlots = 1 << 8
 
-// next begins a new group, after the given batch.
+// next starts a new group after the given batch.
 func (p *putClaims) next(since uint64) {
 	p.now, p.before = p.before, p.now
 	w := &p.now
@@ -45,8 +44,8 @@ func (p *putClaims) next(since uint64) {
 	w.since, w.arena, w.claims = since, w.arena[:0], w.claims[:0]
 }
 
-// put records that a claim is put, with the given number of its topic, and returns the write for
-// the batch.
+// put records that a claim is put and returns the write for the batch. topic is the number of the
+// record's topic.
 func (p *putClaims) put(key []byte, hash uint64, r *ClaimRecord, topic uint64) storage.ClaimWrite {
 	w := &p.now
 	c := w.begin(key, hash)
@@ -54,13 +53,12 @@ func (p *putClaims) put(key []byte, hash uint64, r *ClaimRecord, topic uint64) s
 	return w.add(c)
 }
 
-// remove records that a claim is removed, and returns the write for the batch.
+// remove records that a claim is removed and returns the write for the batch.
 func (p *putClaims) remove(key []byte, hash uint64) storage.ClaimWrite {
 	return p.now.add(p.now.begin(key, hash))
 }
 
-// find returns the record that one of the two groups puts under the key, nil if it removes the
-// claim.
+// find returns the record that the two groups last put under the key, nil if they remove the claim.
 func (p *putClaims) find(key []byte, hash uint64) (record []byte, put bool) {
 	if record, put = p.now.find(key, hash); put {
 		return record, put
@@ -68,13 +66,13 @@ func (p *putClaims) find(key []byte, hash uint64) (record []byte, put bool) {
 	return p.before.find(key, hash)
 }
 
-// prefetch loads the slots of claims into the processor's cache: their cache misses overlap.
+// prefetch loads the slots of claims into the processor's cache, so that the cache misses overlap.
 func (p *putClaims) prefetch(claims []candidate) {
 	p.now.prefetch(claims)
 	p.before.prefetch(claims)
 }
 
-// has reports whether all claims that were put or removed after the given batch are in it.
+// has reports whether p has all claims that were put or removed after the given batch.
 func (p *putClaims) has(after uint64) bool { return after >= p.before.since }
 
 func (w *groupClaims) begin(key []byte, hash uint64) putClaim {
@@ -84,7 +82,7 @@ func (w *groupClaims) begin(key []byte, hash uint64) putClaim {
 	return c
 }
 
-// add adds a claim whose key and record are in the arena.
+// add adds a claim whose key and record are already in the arena.
 func (w *groupClaims) add(c putClaim) storage.ClaimWrite {
 	c.end = len(w.arena)
 	if 2*(len(w.claims)+1) > len(w.slots) {
@@ -112,11 +110,11 @@ func (w *groupClaims) prefetch(claims []candidate) {
 		return
 	}
 	for i := range claims {
-		atomic.LoadUint64(&w.slots[int(claims[i].place.hash)&(len(w.slots)-1)]) // the compiler does not remove it
+		atomic.LoadUint64(&w.slots[int(claims[i].place.hash)&(len(w.slots)-1)]) // atomic, so that the compiler keeps the load
 	}
 }
 
-// at returns the slot of a key, or the free one in which it would be.
+// at returns the slot of a key, or the free slot for it.
 func (w *groupClaims) at(key []byte, hash uint64) int {
 	mask := len(w.slots) - 1
 	for i := int(hash) & mask; ; i = (i + 1) & mask {
@@ -136,7 +134,7 @@ func (w *groupClaims) grow() {
 	}
 }
 
-// take makes the n-th claim that of its slot.
+// take sets the slot of the n-th claim.
 func (w *groupClaims) take(c *putClaim, n int) { w.slots[c.slot] = c.hash>>32<<32 | uint64(n) }
 
 func (w *groupClaims) key(c *putClaim) []byte { return w.arena[c.key:c.record:c.record] }

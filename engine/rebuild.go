@@ -9,7 +9,7 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A rebuilder loads the filters, and makes them again from a scan of the claims.
+// A rebuilder loads the filters, or rebuilds them by a scan of the claims.
 type rebuilder struct {
 	core    *core
 	finder  *finder
@@ -18,7 +18,7 @@ type rebuilder struct {
 	snaps   *filters.Snapshots
 }
 
-// load loads the filters, or leaves them to be rebuilt. seq is the last batch.
+// load loads the filters, or leaves them untrusted for run to rebuild. seq is the last batch.
 func (r *rebuilder) load(seq uint64) error {
 	if err := r.snaps.Load(seq); err != nil {
 		return err
@@ -30,7 +30,7 @@ func (r *rebuilder) load(seq uint64) error {
 	return nil
 }
 
-// noteWeeks notes the weeks with claims for the time until the filters are rebuilt.
+// noteWeeks gives the filters the weeks with claims, for use until they are rebuilt.
 func (r *rebuilder) noteWeeks() error {
 	weeks := make(map[weekbucket.Week]struct{})
 	err := r.core.store.Buckets(func(b storage.Bucket) error {
@@ -46,7 +46,7 @@ func (r *rebuilder) noteWeeks() error {
 	return err
 }
 
-// run makes the filters again. If it meets damage, they remain untrusted.
+// run rebuilds the filters. If it meets damage, they remain untrusted.
 func (r *rebuilder) run(ctx context.Context) {
 	rebuild := r.snaps.Rebuild()
 	err := r.scanner.beginScan(ctx, rebuild.Begin, func(c scanned) error {
@@ -69,8 +69,8 @@ func (r *rebuilder) run(ctx context.Context) {
 	}
 }
 
-// again rebuilds the filters if that met damage before, which may be gone. The caller is one of
-// goBehind.
+// again rebuilds the filters if the last rebuild met damage, which may be gone. It must be called
+// in a goroutine of goBehind.
 func (r *rebuilder) again() {
 	if r.snaps.ForgetDamage() {
 		r.core.goBehind(r.run)

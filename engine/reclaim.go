@@ -8,7 +8,7 @@ import (
 type reclaim struct {
 	turn sync.Mutex // held while the store frees space
 
-	mu   sync.Mutex // guards all below
+	mu   sync.Mutex // guards the fields below
 	n    int
 	done chan struct{} // closed when n falls to zero
 }

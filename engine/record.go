@@ -10,14 +10,15 @@ import (
 	"github.com/hapax-dev/hapax/internal/decode"
 )
 
-// A State is the state of the handling of a claimed event. The values are stored forever.
+// A State says how far the handling of a claimed event is. The values are stored and must not
+// change.
 type State uint8
 
 const (
 	_ State = iota
 
-	// Done is the state of a completed claim: the caller that got Claimed has, or had, the event.
-	// Without a window, it never changes.
+	// Done is the state of a final claim: the caller that got Claimed handles, or has handled, the
+	// event. Without a window, a Done claim never changes.
 	Done
 
 	// DeadLettered is the state of a claim whose event was not handled but dead-lettered
@@ -25,7 +26,7 @@ const (
 	DeadLettered
 
 	// Leased is the state of a claim whose event is being handled by the holder of a lease
-	// (Event.Lease). When the lease has expired, another caller can take it over.
+	// (Event.Lease). When the lease has expired, another caller can take over the claim.
 	Leased
 
 	// Released is the state of a claim that its holder has released: the event can be claimed
@@ -48,39 +49,39 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// A ClaimRecord is the stored data of a claim.
+// A ClaimRecord has the stored data of a claim.
 type ClaimRecord struct {
 	State State
 	// Generation counts how often the claim was reopened, or made again after its window or lease
 	// had ended or it was released; 0 for the first claim.
 	Generation uint64
-	// FirstSeen is when the claim was made, by the engine's clock, in UTC, in milliseconds.
-	// Reopening the claim of a dead letter does not change it; a claim that is made again after its
-	// window has a first sighting of its own.
+	// FirstSeen is when the claim was made, by the engine's clock, in UTC with millisecond
+	// precision. Reopening the claim of a dead letter does not change it; making a claim again
+	// after its window does.
 	FirstSeen time.Time
 	// Origin is the delivery that made the claim, even after another delivery has reopened the
 	// claim of a dead letter.
 	Origin Origin
-	// Window is Event.Window of that delivery in whole milliseconds, 0 for a claim that lasts as
-	// long as its week.
+	// Window is Event.Window of that delivery in whole milliseconds, 0 if the claim lasts as long
+	// as its week.
 	Window time.Duration
 	// SentUnixMilli is Event.Sent of that delivery in Unix milliseconds; 0 if it is unknown or there is
 	// no window.
 	SentUnixMilli int64
 	// Owner identifies the holder of the lease on a Leased claim; 0 in every other state.
 	Owner uint64
-	// LeaseEnd is the end of the lease on a Leased claim, in UTC, in milliseconds; zero in every
-	// other state.
+	// LeaseEnd is the end of the lease on a Leased claim, in UTC with millisecond precision; zero
+	// in every other state.
 	LeaseEnd time.Time
 	// Fingerprint is Event.Fingerprint of the delivery that made the claim.
 	Fingerprint string
-	// Data is the application's: the result with which the claim was finished.
+	// Data is the application's result of the claim (Engine.Finish, Tx.SetData).
 	Data string
 }
 
-// Expires returns when the claim's window ends; from then on it can be made again, but not by a
-// delivery that was sent within the window of this one (Event.Sent). It is zero for a claim without a
-// window.
+// Expires returns when the claim's window ends. From then on the claim can be made again, except by
+// a delivery that was sent within the window of the delivery that made it (Event.Sent). Expires is
+// zero for a claim without a window.
 func (r ClaimRecord) Expires() time.Time {
 	if r.Window == 0 {
 		return time.Time{}
@@ -88,8 +89,8 @@ func (r ClaimRecord) Expires() time.Time {
 	return r.FirstSeen.Add(r.Window)
 }
 
-// free reports whether the claim can be made again at a time, by a delivery that was sent at another
-// one (Unix milliseconds, 0 if unknown). It then gets the next generation.
+// free reports whether the claim can be made again, as its next generation, at time at by a
+// delivery that was sent at sent (Unix milliseconds, 0 if unknown).
 func (r *ClaimRecord) free(at time.Time, sent int64) bool {
 	switch {
 	case r.Generation == math.MaxUint64:
@@ -102,7 +103,7 @@ func (r *ClaimRecord) free(at time.Time, sent int64) bool {
 	return r.expired(at, sent)
 }
 
-// expired reports whether the claim's window has ended, for a delivery that arrives and was sent at
+// expired reports whether the claim's window has ended for a delivery that arrives and was sent at
 // these times.
 func (r *ClaimRecord) expired(at time.Time, sent int64) bool {
 	return r.Window > 0 && !at.Before(r.FirstSeen.Add(r.Window)) && !r.sentTogether(sent)
@@ -117,21 +118,20 @@ func (r *ClaimRecord) sentTogether(sent int64) bool {
 	return time.UnixMilli(r.SentUnixMilli).Sub(time.UnixMilli(sent)).Abs() < r.Window
 }
 
-// conflicts reports whether an event with that fingerprint is another request than that of the
-// claim.
+// conflicts reports whether an event with that fingerprint is a different request than the claim's.
 func (r *ClaimRecord) conflicts(fingerprint string, at time.Time, sent int64) bool {
 	return fingerprint != r.Fingerprint && fingerprint != "" && r.Fingerprint != "" && !r.expired(at, sent)
 }
 
-// end sets the record's state at the end of a lease.
+// end ends the lease of the record with the given state and data.
 func (r *ClaimRecord) end(state State, data string) {
 	r.State, r.Data, r.Owner, r.LeaseEnd = state, data, 0, time.Time{}
 }
 
-// final reports whether the record never changes any more.
+// final reports whether the record can no longer change.
 func (r *ClaimRecord) final() bool { return r.State == Done && r.Window == 0 }
 
-// opens reports whether a caller that gives this generation may reopen the claim.
+// opens reports whether a caller with this generation may reopen the claim.
 func (r *ClaimRecord) opens(generation uint64) bool {
 	return r.State == DeadLettered && r.Generation == generation && generation < math.MaxUint64
 }
@@ -145,12 +145,12 @@ func (r *ClaimRecord) opens(generation uint64) bool {
 //	+-------------------+-----------------+-----------+----------------------+--------------------+-------------+
 //	  formWindow          formSent          only if Leased                     formFingerprint      formData
 //
-// The low three bits of the first byte are the state, the others say which fields follow the offset;
-// first seen is in Unix milliseconds; topic is its number in the store's table of names (internal/names);
-// varints as in encoding/binary.
+// The low three bits of the first byte are the state; the others say which fields follow the
+// offset. First seen is in Unix milliseconds. Topic is its number in the store's table of names
+// (internal/names). Varints are those of encoding/binary.
 //
-// Most records never change: done, of generation 0, without window, fingerprint and data. These have
-// the short form if the topic's number is below 128, partition and offset are not negative, and first
+// Most records are Done, of generation 0, without window, fingerprint and data. These have the
+// short form if the topic's number is below 128, partition and offset are not negative, and first
 // seen is in the years 2020 to 2054:
 //
 //	+-----------+-------------------+------------------------------------+----------------+
@@ -232,7 +232,7 @@ func appendLongRecord(dst []byte, r *ClaimRecord, topic uint64) []byte {
 	return dst
 }
 
-// parseRecord reads a record; the caller looks up the topic by its number.
+// parseRecord parses a record. The caller looks up the topic by its number.
 func parseRecord(b []byte) (r ClaimRecord, topic uint64, err error) {
 	d := decode.Decoder{Rest: b}
 	form := d.Byte()
@@ -281,8 +281,8 @@ func parseShortRecord(b []byte) (r ClaimRecord, topic uint64, err error) {
 	return r, topic, nil
 }
 
-// parseMore reads the fields after the offset; it returns false if one of them has an invalid
-// value. d.Bad says if there are other errors.
+// parseMore parses the fields after the offset. It returns false if one of them has an invalid
+// value; d.Bad reports other errors.
 func (r *ClaimRecord) parseMore(d *decode.Decoder, form byte) bool {
 	if form&formWindow != 0 {
 		window := d.Uvarint()

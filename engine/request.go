@@ -11,27 +11,27 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A request is an item for the committer to decide. There are three kinds: at-most-once claims
-// (ownClaims), a transaction (txRequest), and a command. decide.go decides all of them.
+// A request is decided by the committer. There are three kinds: at-most-once claims (ownClaims), a
+// transaction (txRequest), and a command.
 type request interface{ slip() *ticket }
 
-// A ticket is the part of a request with which its caller waits.
+// A ticket is the part of a request on which its caller waits.
 type ticket struct {
-	handed bool // to the committer
+	handed bool // handed to the committer
 	err    error
-	done   chan struct{} // receives one value when the answers are set and may be returned
+	done   chan struct{} // receives one value when the answers may be returned
 	state  atomic.Uint32
 }
 
-// The states of a ticket. From waiting it changes once.
+// The states of a ticket. It changes once, from waiting to another state.
 const (
 	waiting  = iota
-	decided  // its effects cannot be withdrawn: a transaction or a command, which was decided
-	left     // its caller has left without an answer
-	answered // its caller gets the answers: at-most-once claims, which are durable
+	decided  // a transaction or a command was decided, so its effects cannot be withdrawn
+	left     // the caller has left without an answer
+	answered // at-most-once claims are durable, and the caller gets the answers
 )
 
-// leave ends the wait of the caller. It returns false if the caller must wait for the answers.
+// leave ends the caller's wait. It returns false if the caller must wait for the answers.
 func (t *ticket) leave() bool { return t.state.CompareAndSwap(waiting, left) }
 
 func newTicket() ticket { return ticket{done: make(chan struct{}, 1)} }
@@ -40,8 +40,8 @@ func (c *ownClaims) slip() *ticket { return &c.ticket }
 func (c *command) slip() *ticket   { return &c.ticket }
 func (r *txRequest) slip() *ticket { return &r.ticket }
 
-// await waits for the answers to a request that was handed over: err says then what they are worth.
-// It returns false if ctx ends before they are there.
+// await waits for the answers to a request that was handed over; t.err then reports whether they
+// are valid. It returns false if ctx ends first.
 func (t *ticket) await(ctx context.Context) bool {
 	select {
 	case <-t.done:
@@ -60,23 +60,23 @@ func (t *ticket) await(ctx context.Context) bool {
 type ownClaims struct {
 	ticket ticket
 	set    claimSet
-	open   int        // claims that the committer is to decide
-	asOf   uint64     // the batch before the filters were read
-	more   bool       // another part of its batch is handed over next
-	next   *ownClaims // the next part of its batch, nil if there is none
+	open   int        // number of claims that the committer decides
+	asOf   uint64     // last batch applied before the filters were read
+	more   bool       // another part of the ClaimBatch is handed over next
+	next   *ownClaims // next part of the ClaimBatch, nil if there is none
 
-	leavable  bool   // it counts in departures
+	leavable  bool   // counted in departures.leavable
 	departed  uint64 // departures.changes before anything was looked up
-	withdrawn bool   // its claims are to be withdrawn
+	withdrawn bool   // the claims must be withdrawn
 }
 
-// A command runs in the committer, alone in its batch, with everything before it applied.
+// A command runs in the committer, alone in its batch, after everything before it is applied.
 type command struct {
 	ticket ticket
 	run    func(g *group) error
 }
 
-// spares are requests that are reused, with their memory.
+// spares recycles requests.
 type spares struct{ own sync.Pool }
 
 func (s *spares) newOwn() *ownClaims {
@@ -91,39 +91,39 @@ func (s *spares) freeOwn(r *ownClaims) {
 	s.own.Put(r)
 }
 
-// A group is the contents of one batch of the store, and the callers that wait for it. It belongs
-// to the committer until it is handed over, then to the applier, then to the releaser.
+// A group has the contents of one batch of the store and the requests that wait for it. The
+// committer owns it until it hands it over, then the applier, then the releaser.
 type group struct {
 	batch   storage.Batch
 	changes bool // the batch must be applied
 	journal filters.Entry
 
 	requests []request
-	awaited  bool     // a caller waits for the group: one that has no more parts to hand over
-	claims   int      // put by this batch
-	bytes    int      // of keys and state
+	awaited  bool     // a caller without further parts waits for the group
+	claims   int      // number of claims put by this batch
+	bytes    int      // size of keys and state
 	produced bool     // entries of the outbox are in the batch
-	after    []func() // run by the releaser once the batch is durable, before any caller gets an answer
+	after    []func() // run by the releaser when the batch is durable, before any caller gets an answer
 
 	tried bool         // the batch was handed to the store
-	wait  func() error // the store's, nil if nothing was applied
+	wait  func() error // returned by the store, nil if nothing was applied
 	since time.Time
 	took  time.Duration // from since until it was durable
-	seq   uint64        // of the newest batch on which the group's answers may depend
+	seq   uint64        // newest batch on which the group's answers may depend
 }
 
 const (
-	maxGroupClaims = maxBatchEvents // a group is closed once it has the given number of claims, or
-	maxGroupBytes  = 4 << 20        // the given number of bytes of keys and state
-	fewGroupClaims = 1024           // a group that no caller waits for is closed once it has the given number of claims
-	groupsAhead    = 4              // batches applied and not yet durable: fewer wait for slow syncs, more only make the groups smaller
+	maxGroupClaims = maxBatchEvents // a group is complete with this many claims, or
+	maxGroupBytes  = 4 << 20        // this many bytes of keys and state
+	fewGroupClaims = 1024           // a group on which no caller waits is complete with this many claims
+	groupsAhead    = 4              // batches applied and not yet durable: with fewer, slow syncs block; more only make the groups smaller
 	groups         = groupsAhead + 2
 )
 
 func (g *group) full() bool { return g.claims >= maxGroupClaims || g.bytes >= maxGroupBytes }
 
-// expects reports whether another part of a batch follows at once, so that the group waits for it:
-// a sync costs as much as many claims.
+// expects reports whether the group should wait for the next part of a ClaimBatch, because a sync
+// costs as much as many claims.
 func (g *group) expects() bool { return !g.awaited && g.claims < fewGroupClaims }
 
 func (g *group) reset() {
@@ -158,8 +158,8 @@ func (q *queue) handOver(ctx context.Context, r request) error {
 	}
 }
 
-// handOverBehind gives a request that has no caller to the committer. It does not wait. The caller
-// is between enter and leave.
+// handOverBehind gives a request to the committer in the background. The caller must be between
+// enter and leave.
 func (q *queue) handOverBehind(r request) {
 	select {
 	case q.requests <- r:
@@ -177,8 +177,8 @@ func (q *queue) handOverBehind(r request) {
 }
 
 // submit hands a request to the committer and waits for its answers. If ctx ends first, the error
-// wraps errLeft: nothing of a transaction or a command was decided, or will be; a change of a lease
-// may be. The committer still refers to the request until its ticket is done.
+// wraps errLeft: a transaction or a command will not be decided; a change of a lease may be. The
+// committer may still refer to the request until its ticket is done.
 func (q *queue) submit(ctx context.Context, r request) error {
 	if err := q.handOver(ctx, r); err != nil {
 		return err
@@ -193,8 +193,8 @@ func (q *queue) submit(ctx context.Context, r request) error {
 	return t.err
 }
 
-// control runs fn in the committer, with everything before it applied, and waits until fn's writes
-// to the batch are durable.
+// control runs fn in the committer after everything before it is applied, and waits until fn's
+// writes to the batch are durable.
 func (q *queue) control(ctx context.Context, fn func(g *group) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -206,8 +206,8 @@ func (q *queue) control(ctx context.Context, fn func(g *group) error) error {
 	return q.submit(ctx, &command{ticket: newTicket(), run: fn})
 }
 
-// withdraw withdraws the claims of a request whose caller has left, once they are durable. The
-// caller has begun a call (core.enter), so that Close waits.
+// withdraw withdraws the claims of a request whose caller has left, once they are durable. It must
+// be called between enter and leave, so that Close waits.
 func (q *queue) withdraw(r *ownClaims, events int) {
 	defer q.core.left.atRisk.Add(-int64(events))
 	<-r.ticket.done

@@ -17,7 +17,7 @@ type scanner struct {
 	queue  *queue
 }
 
-// A scanned claim, with its decoded key.
+// A scanned is a claim with its decoded key.
 type scanned struct {
 	ref  filters.Bucket
 	key  []byte
@@ -25,9 +25,8 @@ type scanned struct {
 	rec  ClaimRecord
 }
 
-// beginScan scans the claims as they are after the last batch decided so far. begun runs while the
-// committer is stopped at that moment; fn is then called for each claim of a retained week, while
-// claims continue.
+// beginScan scans the claims as of the last batch decided so far. It calls begun at that point,
+// while the committer waits, and then fn for each claim of a retained week, while claims continue.
 func (s *scanner) beginScan(ctx context.Context, begun func(), fn func(scanned) error) error {
 	if err := s.core.enter(); err != nil {
 		return err
@@ -36,14 +35,14 @@ func (s *scanner) beginScan(ctx context.Context, begun func(), fn func(scanned) 
 	callers := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.core.work, cancel)() // Close does not wait for a scan
+	defer context.AfterFunc(s.core.work, cancel)() // Close cancels the scan
 	started, done, running := make(chan struct{}), make(chan error, 1), false
 	scan := &command{ticket: newTicket()}
 	scan.run = func(*group) error {
 		running = true
 		go func() {
 			done <- s.core.store.Scan(ctx, storage.Span{}, func() {
-				begun() // the committer waits, and nothing was scanned yet
+				begun() // the committer waits, and nothing is scanned yet
 				close(started)
 			}, func(key, record []byte) error {
 				b, _, err := storage.ParseKey(key)

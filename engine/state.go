@@ -11,11 +11,11 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// The first byte of a state key is its kind. The values are stored forever.
+// The first byte of a state key is its kind. The values are stored and must not change.
 const (
 	stateHost   = 'h' // + the application's key: the application's value
 	stateSpace  = 'x' // + the name of a key space + 00 + a key of its owner: its owner's value (keys.go)
-	stateOffset = 'o' // + a Position: an Offset
+	stateOffset = 'o' // + an OffsetKey: an Offset
 	stateHold   = 'd' // + the hold's name: its time
 	stateMeta   = 'm' // + a name below
 	stateFloor  = 'f' // + a scope: its oldest retained week (floors.go)
@@ -25,25 +25,25 @@ const (
 )
 
 var (
-	keyOldest  = []byte("moldest")  // the oldest retained week, as in a key
-	keyStart   = []byte("mstart")   // the oldest retained week as it was set last without a drop (oldest.go)
-	keyNightly = []byte("mnightly") // when a nightly run was last (nightly.go)
+	keyOldest  = []byte("moldest")  // the oldest retained week, encoded as in a key
+	keyStart   = []byte("mstart")   // the oldest retained week as last set without a drop (oldest.go)
+	keyNightly = []byte("mnightly") // the last nightly run (nightly.go)
 	keyDrop    = []byte("mdrop")    // dropped buckets whose space may not be free yet
 )
 
-// claimRead returns the name under which the reads and changes of a claim are recorded for
-// conflicts, among those of state keys, of which none begins with c.
+// claimRead returns the key under which reads and changes of a claim are recorded for conflict
+// detection. No state key begins with c.
 func claimRead(key []byte) string { return "c" + string(key) }
 
-// An OffsetKey identifies a partition as a consumer group reads it.
+// An OffsetKey identifies a partition of a topic in a consumer group.
 type OffsetKey struct {
 	Group     string
 	Topic     string
 	Partition int32
 }
 
-// An Offset is a group's offset in a partition: the next offset to read, and the epoch and topic of
-// that offset. Unknown fields are left zero.
+// An Offset is a group's position in a partition: the next offset to read, with its leader epoch
+// and topic id. Unknown fields are zero.
 type Offset struct {
 	Next        int64
 	LeaderEpoch int32
@@ -62,7 +62,8 @@ func (p OffsetKey) check() error {
 	return nil
 }
 
-// A stored position: group and topic after their lengths, partition in 4 bytes, big endian.
+// The stored form of an OffsetKey: group and topic, each after its length, and the partition in 4
+// bytes, big endian.
 func (p OffsetKey) stateKey() []byte {
 	b := appendBytes([]byte{stateOffset}, []byte(p.Group))
 	b = appendBytes(b, []byte(p.Topic))
@@ -79,7 +80,7 @@ func parsePosition(key []byte) (OffsetKey, error) {
 	return p, nil
 }
 
-// A stored offset: next and leader epoch as varints, the topic id in 16 bytes.
+// The stored form of an Offset: next and leader epoch as varints, the topic id in 16 bytes.
 func (o Offset) encode() []byte {
 	b := binary.AppendVarint(nil, o.Next)
 	b = binary.AppendVarint(b, int64(o.LeaderEpoch))
@@ -98,7 +99,7 @@ func parseOffset(value []byte) (Offset, error) {
 	return o, nil
 }
 
-// A stored hold: Unix milliseconds as a varint.
+// The stored form of a hold: Unix milliseconds as a varint.
 func encodeHold(t time.Time) []byte { return binary.AppendVarint(nil, t.UnixMilli()) }
 
 func parseHold(value []byte) (time.Time, error) {
@@ -111,7 +112,7 @@ func parseHold(value []byte) (time.Time, error) {
 	return t, nil
 }
 
-// The stored dropped buckets: their prefixes, each after its length.
+// The stored form of dropped buckets: their prefixes, each after its length.
 func encodeBuckets(buckets []storage.Bucket) []byte {
 	b := []byte{}
 	for _, bucket := range buckets {

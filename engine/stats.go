@@ -7,23 +7,24 @@ import (
 
 // Stats has counters since the engine was opened, and its current sizes.
 type Stats struct {
-	// Verdicts counts the verdicts that hold: those of at-most-once claims, and those of
-	// transactions that committed, without what these rolled back to a savepoint.
+	// Verdicts counts the verdicts that hold: those of at-most-once claims, and those of committed
+	// transactions, except for verdicts rolled back to a savepoint.
 	Verdicts map[Verdict]uint64
-	// Attempts counts every verdict, also those that were rolled back. Those of a transaction count
-	// when it ends.
+	// Attempts counts all verdicts, including rolled back ones. The verdicts of a transaction are
+	// counted when it ends.
 	Attempts map[Verdict]uint64
-	// Withdrawn counts claims that driver.Unclaim has withdrawn. Verdicts counts them too: as Claimed,
-	// and once more when they are claimed again.
+	// Withdrawn counts the claims that driver.Unclaim has withdrawn. Verdicts also counts these as
+	// Claimed, and again when they are claimed again.
 	Withdrawn uint64
 
-	// AtRisk is how many events have callers that left TryClaim or TryClaimBatch, because their
-	// contexts ended, and may have claims that are not withdrawn yet: a crash now would leave these,
-	// and the events would not be handled. It falls to 0 when the store goes on.
+	// AtRisk is the number of events whose callers have left TryClaim or TryClaimBatch, because
+	// their contexts ended, and whose claims may not be withdrawn yet. After a crash now, these
+	// claims would remain and the events would not be handled. It falls to 0 when the store makes
+	// progress.
 	AtRisk uint64
 
-	// FilterNegatives are events that the filter alone found new; FilterFalsePositives those that
-	// the filter considered possible and that the store did not have.
+	// FilterNegatives counts events that the filter alone showed to be new; FilterFalsePositives
+	// those that the filter might contain and the store did not.
 	FilterNegatives, FilterFalsePositives uint64
 	// FilterBytes is the memory of all filters.
 	FilterBytes uint64
@@ -42,29 +43,31 @@ type Stats struct {
 	FilterRebuilding bool
 	FilterRebuilt    uint64
 
-	// CacheHits are look-ups of events that the claim cache answered; StoreReads are look-ups in the
+	// CacheHits counts look-ups that the claim cache answered; StoreReads counts look-ups in the
 	// store.
 	CacheHits, StoreReads uint64
 
 	// SnapshotFailures counts snapshots of the filters that could not be written, for example
-	// because the disk is full. They are retried, at most once a minute and by Close; until one
+	// because the disk is full. They are retried at most once a minute, and by Close. Until one
 	// succeeds, the store keeps more of its journal and the next open takes longer. LastSnapshotErr
-	// is the error of the last one, nil if it was written.
+	// is the error of the last snapshot, nil if it was written.
 	SnapshotFailures uint64
 	LastSnapshotErr  error
 
-	// OutboxBytes is the size of the messages in the outbox, MaxOutboxBytes the option's value.
+	// OutboxBytes is the size of the messages in the outbox, MaxOutboxBytes the value of the
+	// option.
 	OutboxBytes, MaxOutboxBytes uint64
 
 	OpenTransactions int
 	Holds            int
-	Names            int // distinct scopes and topics to which retained weeks refer, of limits.Names
+	Names            int // distinct scopes and topics of retained weeks; limits.Names is the maximum
 	Oldest           weekbucket.Week
 	Store            storage.Usage
 }
 
-// Stats returns the figures. It reads the store's sizes and takes no part in judging events. If it
-// returns an error, also after a failure or Close, all fields except Store and OutboxBytes are valid.
+// Stats returns counters and sizes. It reads the store's sizes and does not delay the judging of
+// events. Even if it returns an error, for example after Close, all fields except Store and
+// OutboxBytes are valid.
 func (e *Engine) Stats() (Stats, error) {
 	s := stats(e)
 	if err := e.core.enter(); err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
-// A subTx is a part of a transaction, see driver.SubTx.
+// A subTx is a part of a transaction (driver.SubTx).
 type subTx struct {
 	tx *Tx // the part's own
 	of *Tx
@@ -18,7 +18,7 @@ type subTx struct {
 
 var errPartOfPart = errors.New("hapax: a part has no parts: begin them from the transaction of Update")
 
-// beginPart begins a part of the transaction, and returns its own.
+// beginPart begins a part of the transaction and returns the part's own transaction.
 func (tx *Tx) beginPart() (*Tx, error) {
 	if tx != nil && tx.state.base != nil {
 		return nil, errPartOfPart
@@ -43,7 +43,7 @@ func (tx *Tx) beginPart() (*Tx, error) {
 	return p.tx, nil
 }
 
-// end joins the part to its transaction, or discards it. p is nil for a transaction that is no part.
+// end joins the part to its transaction or discards it. p is nil if the transaction is not a part.
 func (p *subTx) end(join bool) error {
 	if p == nil {
 		return ErrNoTransaction
@@ -59,7 +59,7 @@ func (p *subTx) end(join bool) error {
 		return err
 	}
 	defer of.status.mu.Unlock()
-	defer p.finish() // releases what was not moved
+	defer p.finish() // releases the reservations that were not moved
 	delete(of.parts, p)
 	err := p.check(join)
 	var writes []txWrite
@@ -86,8 +86,8 @@ func (p *subTx) end(join bool) error {
 	return nil
 }
 
-// check reports why the part cannot be joined, or discarded. The locks of both transactions are
-// held.
+// check returns an error if the part cannot be joined, or discarded. The caller holds the locks of
+// both transactions.
 func (p *subTx) check(join bool) error {
 	own, whole, status := p.tx.req, p.of.req, &p.tx.status
 	if status.lost == nil && p.base.isOutdated(own, p.tx.e.finder.filters) {
@@ -106,8 +106,8 @@ func (p *subTx) check(join bool) error {
 	return whole.checkSize(own.writes.bytes + own.claims.dataBytes)
 }
 
-// latest returns the last write to each key, with sums added to the transaction's writes. The locks
-// of both transactions are held.
+// latest returns the part's last write to each key, with its sums added to the transaction's
+// writes. The caller holds the locks of both transactions.
 func (p *subTx) latest() (writes []txWrite, err error) {
 	own, whole := &p.tx.req.writes, &p.of.req.writes
 	for i, w := range own.list {
@@ -124,19 +124,20 @@ func (p *subTx) latest() (writes []txWrite, err error) {
 	return writes, nil
 }
 
-// abandon ends the part of a transaction that has ended, or cannot commit. The lock of its own
-// transaction is held.
+// abandon ends the part of a transaction that has ended or cannot commit. The caller holds the lock
+// of the part's own transaction.
 func (p *subTx) abandon() {
 	of := p.of
 	of.status.mu.Lock()
-	if of.req != nil { // its observer has not been told of the end
+	if of.req != nil { // the transaction has not reported to its observer yet
 		of.judge.watched.join(p.tx.judge.watched, false)
 	}
 	of.status.mu.Unlock()
 	p.finish()
 }
 
-// finish ends the part and releases its reservations. The lock of its own transaction is held.
+// finish ends the part and releases its reservations. The caller holds the lock of the part's own
+// transaction.
 func (p *subTx) finish() {
 	tx := p.tx
 	tx.status.live, tx.status.lost = false, nil
@@ -146,7 +147,7 @@ func (p *subTx) finish() {
 	tx.e.free(tx)
 }
 
-// endParts discards the parts that are open.
+// endParts discards the open parts.
 func (t *transactor) endParts(tx *Tx) {
 	tx.status.mu.Lock()
 	parts := tx.parts

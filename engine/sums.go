@@ -8,24 +8,23 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// sums is a cache of the values of keys that were added to, as of the newest batch decided so far.
-// The committer decides all writes, one after the other, and updates the cache with each; a batch
-// that is decided is applied, or the engine has stopped. So a cached value needs no read of the
-// batches in progress nor of the store.
+// sums is a cache of the values of keys with Adds, as of the newest decided batch. The committer
+// decides all writes and updates the cache with each of them. A decided batch is applied unless the
+// engine has stopped, so a cached value replaces a read of the store.
 type sums struct {
-	mu    sync.Mutex // guards all below; no I/O under it
+	mu    sync.Mutex // guards the fields below; not held during I/O
 	lru   *simplelru.LRU[string, *knownSum]
 	bytes int
 }
 
 type knownSum struct {
 	sumBefore sumBefore
-	seq       uint64 // the batch of the last Add, if no other write came after that
-	index     int    // of its write in that batch
+	seq       uint64 // batch of the last Add, 0 if another write followed
+	index     int    // index of its write in that batch
 }
 
-// maxSumBytes is the maximum memory of the cache. A key takes its length and about knownSumIn
-// bytes.
+// maxSumBytes is the maximum memory of the cache. An entry takes the length of its key and about
+// knownSumIn bytes.
 const (
 	maxSumBytes = 8 << 20
 	knownSumIn  = 160
@@ -41,7 +40,7 @@ func newSums() *sums {
 	return s
 }
 
-// knows reports whether the cache has a key.
+// knows reports whether the cache has the key.
 func (s *sums) knows(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +56,7 @@ func (s *sums) get(key string) (sumBefore, bool) {
 	return sumBefore{}, false
 }
 
-// added puts a sum into batch seq and caches it. Sums of one key in one batch take one write.
+// added adds a sum to batch seq and caches it. All sums of a key in one batch share one write.
 func (s *sums) added(b *storage.Batch, seq uint64, key string, total int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +79,7 @@ func (s *sums) added(b *storage.Batch, seq uint64, key string, total int64) {
 	}
 }
 
-// written records that a key was put, or deleted if value is nil.
+// written updates the cache after a key was put, or deleted if value is nil.
 func (s *sums) written(key string, value []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,8 +94,8 @@ func (s *sums) empty() bool {
 	return s.lru.Len() == 0
 }
 
-// lookUp reads from the store, in the caller's goroutine, the values that the committer would
-// otherwise read for a transaction's writes.
+// lookUp reads the values for a transaction's Adds from the store, in the caller's goroutine, to
+// save reads in the committer.
 func (s *sums) lookUp(c *core, writes *txWrites) error {
 	if !writes.adds {
 		return nil

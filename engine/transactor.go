@@ -29,7 +29,7 @@ func (t *transactor) begin() *Tx {
 	return tx
 }
 
-// newTx returns a transaction, or that of a part, that has done nothing yet.
+// newTx returns an empty transaction, for Update or for a part.
 func (t *transactor) newTx() *Tx {
 	req := t.reused.newTx()
 	tx := &Tx{e: t, req: req, status: txStatus{core: t.core, live: true}}
@@ -38,9 +38,9 @@ func (t *transactor) newTx() *Tx {
 	return tx
 }
 
-// awaitTurn waits for a turn if the member takes turns, and neither has nor awaits one already. The
-// turn ends as soon as the batch is applied, before it is durable, so that the next transaction runs
-// while the batch is synced.
+// awaitTurn waits for a turn if the member takes turns and neither has nor awaits one already. The
+// turn ends as soon as the batch is applied, before it is durable, so that the next transaction
+// runs during the sync.
 func (t *transactor) awaitTurn(ctx context.Context, member *lane.Member) (*lane.Turn, error) {
 	turn := member.Queue()
 	if turn == nil {
@@ -91,7 +91,7 @@ func (t *transactor) commit(ctx context.Context, tx *Tx) (err error) {
 			return ErrConflict
 		}
 		tx.turn.End()
-		return t.core.settleContext(ctx) // its reads and results are durable
+		return t.core.settleContext(ctx) // until its reads and results are durable
 	}
 	if err := t.sums.lookUp(t.core, &r.writes); err != nil {
 		return err
@@ -114,10 +114,10 @@ func (t *transactor) afterLoss(ctx context.Context, tx *Tx) {
 	}
 	tx.turn.End()
 	tx.member.Lost(to)
-	t.core.applied.waitContext(ctx, to) // false: ctx has ended, or the engine has stopped, as the next call says
+	t.core.applied.waitContext(ctx, to) // if ctx has ended or the engine has stopped, the next call returns the error
 }
 
-// end makes the transaction unusable and releases its reservations. Repeating it changes nothing.
+// end ends the transaction and releases its reservations. Further calls do nothing.
 func (t *transactor) end(tx *Tx) {
 	tx.status.mu.Lock()
 	tx.status.live = false
@@ -129,13 +129,13 @@ func (t *transactor) end(tx *Tx) {
 		return
 	}
 	tx.turn.End()
-	tx.req.writes.reset() // they are not read any more
+	tx.req.writes.reset() // no longer read
 	tx.judge.txFinder.undo(progress{})
 	t.history.End(&tx.req.reads)
 	t.free(tx)
 }
 
-// free recycles the memory of the transaction. Nothing of it is used any more.
+// free recycles the memory of an ended transaction.
 func (t *transactor) free(tx *Tx) {
 	t.core.counters.attempts.add(&tx.judge.attempts)
 	t.reused.freeTx(tx.req)

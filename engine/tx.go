@@ -8,28 +8,28 @@ import (
 
 // A Tx is a transaction. It is valid inside the closure given to Update, and safe for use by
 // several goroutines there. Methods of a nil Tx, or of one whose closure has returned, return
-// ErrNoTransaction and touch nothing.
+// ErrNoTransaction and do nothing.
 type Tx struct {
 	e     *transactor
-	owner occ.Owner // of its reservations
+	owner occ.Owner // owner of its reservations
 
 	member *lane.Member // nil if it is not in the lane
 	turn   *lane.Turn   // nil if it runs without one
 
-	// Guarded by status.mu:
+	// The fields below are guarded by status.mu.
 
 	status txStatus
-	req    *txRequest // its work; nil after it has ended
+	req    *txRequest // its work; nil after the end
 	state  txState    // reads and writes keys
 	judge  txJudge    // judges events
 	points savepoints
 
-	behind owned               // what the owner that calls the application has done before
-	parts  map[*subTx]struct{} // those that are open
-	part   *subTx              // of which it is the transaction; nil if it is no part
+	behind owned               // the savepoints of the owner that calls the application
+	parts  map[*subTx]struct{} // open parts
+	part   *subTx              // the part whose transaction it is; nil if it is not of a part
 }
 
-// An ownerTx is a transaction as an owner uses it, see driver.OwnerTx.
+// An ownerTx is a transaction that an owner uses (driver.OwnerTx).
 type ownerTx struct {
 	tx *Tx
 	by keyspace.Space // zero for the application
@@ -59,7 +59,7 @@ func (tx *Tx) keys() *txState {
 	return &tx.state
 }
 
-// Savepoint marks this point of the transaction.
+// Savepoint returns a savepoint at the current point of the transaction.
 func (tx *Tx) Savepoint() (Savepoint, error) {
 	if err := tx.lock(); err != nil {
 		return Savepoint{}, err
@@ -68,19 +68,19 @@ func (tx *Tx) Savepoint() (Savepoint, error) {
 	return tx.savepoint(), nil
 }
 
-// savepoint is Savepoint with the lock held.
+// savepoint is Savepoint for a caller that holds the lock.
 func (tx *Tx) savepoint() Savepoint {
 	done := tx.req.progress()
 	done.verdicts, done.effective = tx.judge.watched.mark(), tx.judge.effective
 	return Savepoint{&tx.status, tx.points.take(), done}
 }
 
-// RollbackTo undoes everything claimed, dead-lettered and written since the savepoint was taken;
-// what was before stays. Savepoints taken since then are no longer valid.
+// RollbackTo undoes all claims, dead-letterings and writes since the savepoint was taken.
+// Savepoints taken since then are no longer valid.
 func (tx *Tx) RollbackTo(s Savepoint) error { return asApplication(tx).RollbackTo(s) }
 
-// Savepoint is Tx.Savepoint for a package that calls the application next: the application cannot go
-// back to a point before it.
+// Savepoint is Tx.Savepoint for a package that then calls the application: the application cannot
+// roll back to an earlier point.
 func (o ownerTx) Savepoint() (Savepoint, error) {
 	tx := o.tx
 	if err := tx.lock(); err != nil {

@@ -4,36 +4,37 @@ package engine
 // commits; until then all others get InFlight. If the transaction does not commit, the event can be
 // claimed again.
 //
-// An event that kafkaadapter has claimed for the handler that calls TryClaim is an ArgumentError: the
-// handler has to handle it. So it is in TryReopen and DeadLetter.
+// TryClaim, TryReopen and DeadLetter return an ArgumentError for an event that kafkaadapter has
+// claimed for the calling handler: the handler must handle it.
 func (tx *Tx) TryClaim(ev Event) (Result, error) { return asApplication(tx).tryClaim(&ev, nil) }
 
-// TryReopen is TryClaim for the replay of a dead letter. A durable claim on the event that is
-// DeadLettered with exactly this generation is reopened: the verdict is Claimed, and the record
-// that commits is Done with the next generation; FirstSeen and Origin remain those of the first
-// sighting. Of concurrent transactions that reopen a claim, at most one commits: the others get
-// InFlight, or fail with ErrConflict. Meanwhile TryClaim still returns Duplicate to others, because
-// a durable claim exists. Every other existing claim is a Duplicate, and an event without a claim
-// is judged as by TryClaim, so that a forged generation has no effect.
+// TryReopen is TryClaim for the replay of a dead letter. It reopens a durable claim that is
+// DeadLettered with exactly this generation: the verdict is Claimed, and the committed record is
+// Done with the next generation, with FirstSeen and Origin of the first sighting. Of concurrent
+// transactions that reopen a claim, at most one commits: the others get InFlight or fail with
+// ErrConflict. Meanwhile TryClaim still returns Duplicate to others, because a durable claim
+// exists. Every other existing claim makes the event a Duplicate, and an event without a claim is
+// judged as in TryClaim, so a forged generation has no effect.
 //
-// The event has the time with which it was claimed. If that was the time of its arrival, set Time to
-// the FirstSeen of the claim's record.
+// Set the event's Time to the time with which it was claimed. If that was the time of its arrival,
+// use FirstSeen of the claim's record.
 func (tx *Tx) TryReopen(ev Event, generation uint64) (Result, error) {
 	return asApplication(tx).tryClaim(&ev, &generation)
 }
 
-// TryClaim is Tx.TryClaim. The claim is the owner's until the transaction ends.
+// TryClaim is Tx.TryClaim. The claim belongs to the owner until the transaction ends.
 func (o ownerTx) TryClaim(ev Event) (Result, error) { return o.tryClaim(&ev, nil) }
 
-// TryReopen is Tx.TryReopen. The claim is the owner's until the transaction ends.
+// TryReopen is Tx.TryReopen. The claim belongs to the owner until the transaction ends.
 func (o ownerTx) TryReopen(ev Event, generation uint64) (Result, error) {
 	return o.tryClaim(&ev, &generation)
 }
 
-// DeadLetter turns the claim that this transaction has made on an event, and not rolled back, into
-// a dead-lettered one: its event was not handled, and TryReopen may reopen it with the generation
-// of the returned record, which is the one that commits. Repeating it changes nothing; a rollback
-// to an earlier savepoint undoes it. Without such a claim, it returns ErrNotClaimed.
+// DeadLetter changes a claim that this transaction has made to DeadLettered: the event was not
+// handled, and TryReopen may reopen the claim with the generation of the returned record, which is
+// the one that commits. Further calls change nothing; a rollback to an earlier savepoint undoes
+// DeadLetter. If the transaction has not claimed the event, or has rolled the claim back,
+// DeadLetter returns ErrNotClaimed.
 func (tx *Tx) DeadLetter(ev Event) (ClaimRecord, error) { return asApplication(tx).DeadLetter(ev) }
 
 // DeadLetter is Tx.DeadLetter.
@@ -57,8 +58,8 @@ func (o ownerTx) DeadLetter(ev Event) (ClaimRecord, error) {
 	return tx.req.claims.records[i], nil
 }
 
-// tryClaim judges an event; a claim that is dead-lettered with the given generation, if that is not
-// nil, is open.
+// tryClaim judges an event. If reopen is not nil, a claim that is dead-lettered with that
+// generation may be reopened.
 func (o ownerTx) tryClaim(ev *Event, reopen *uint64) (Result, error) {
 	tx := o.tx
 	if err := tx.lock(); err != nil {

@@ -1,20 +1,20 @@
 package engine
 
-// txClaims are the claims of a transaction, in the order they were made.
+// txClaims has the claims of a transaction, in order.
 type txClaims struct {
 	set       claimSet
-	records   []ClaimRecord // the record that commits, of each of the claims
-	altered   []altered     // records that were changed after they were made, in that order
-	dataBytes int           // of the records, before and after they were changed
+	records   []ClaimRecord // the record of each claim at commit
+	altered   []altered     // changes of records, in order
+	dataBytes int           // bytes of Data in these changes
 }
 
-// An altered claim is a claim whose record was changed in the same transaction.
+// An altered is a change of a claim's record.
 type altered struct {
-	claim  int // index of it
+	claim  int // index of the claim
 	before ClaimRecord
 }
 
-// add adds a claim with the record that commits.
+// add adds a claim with its record at commit.
 func (s *txClaims) add(c *candidate, r ClaimRecord) {
 	s.set.claims = append(s.set.claims, *c)
 	s.records = append(s.records, r)
@@ -28,7 +28,7 @@ func (s *txClaims) alter(claim int, change func(*ClaimRecord)) {
 	s.dataBytes += len(r.Data)
 }
 
-// expect copies the place of a prepared event, and those near it.
+// expect copies the place of a prepared candidate and its adjacent places from another set.
 func (s *txClaims) expect(c *candidate, from *claimSet) {
 	near := from.nearOf(c)
 	c.place = s.set.take(from, &c.place)
@@ -59,7 +59,7 @@ func (s *txClaims) join(part *txClaims) {
 	part.set.claims, part.records, part.altered = part.set.claims[:0], part.records[:0], part.altered[:0]
 }
 
-// undo undoes the work since to.
+// undo undoes everything since to.
 func (s *txClaims) undo(to progress) {
 	for n := len(s.altered) - 1; n >= to.altered; n-- {
 		a := &s.altered[n]
@@ -74,7 +74,7 @@ func (s *txClaims) undo(to progress) {
 	s.set.arena, s.set.near = s.set.arena[:to.keys], s.set.near[:to.near]
 }
 
-// emptied returns no claims, with the same memory.
+// emptied returns empty claims that reuse the memory.
 func (s *txClaims) emptied() txClaims {
 	clear(s.records)
 	clear(s.altered)

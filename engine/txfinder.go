@@ -2,8 +2,8 @@ package engine
 
 import "github.com/hapax-dev/hapax/engine/internal/occ"
 
-// A txFinder finds claims as a transaction sees them, its own among them, and reserves them for it.
-// The transaction's lock is held during all of its methods.
+// A txFinder finds claims for a transaction, including the transaction's own, and reserves them.
+// Its methods must be called with the transaction's lock held.
 type txFinder struct {
 	core     *core
 	finder   *finder
@@ -11,21 +11,21 @@ type txFinder struct {
 	reserved *occ.Reservations
 	spares   *txSpares
 	req      *txRequest
-	base     *base      // of a part; nil for the transaction itself
+	base     *base      // of a part; nil if there is no part
 	near     []occ.Name // see locks
 }
 
-// A lookup is the result of a look-up of a claim.
+// A lookup is the result of looking up a claim.
 type lookup struct {
 	rec     ClaimRecord
 	at      place
 	found   bool
-	mine    bool // it belongs to the transaction
-	winning bool // it belongs to a transaction that is committing, and is not durable yet
+	mine    bool // the claim belongs to the transaction
+	winning bool // the claim belongs to another transaction, which is committing
 }
 
-// isOpen reports whether the transaction may claim the candidate: there is no claim, or the candidate
-// takes it, or it is the dead letter of the generation to be reopened.
+// isOpen reports whether the transaction may claim the candidate: there is no claim, or the
+// candidate replaces it, or it is a dead letter with the generation to reopen.
 func (s *lookup) isOpen(c *candidate, reopen *uint64) bool {
 	switch {
 	case s.mine:
@@ -33,12 +33,13 @@ func (s *lookup) isOpen(c *candidate, reopen *uint64) bool {
 	case !s.found:
 		return true
 	}
-	// a claim in an adjacent week is not reopened: a replay has the time of its claim
+	// a claim in an adjacent week is not reopened, since a replay has the time of its claim
 	return s.at == c.place && (c.takes(&s.rec) || reopen != nil && s.rec.opens(*reopen))
 }
 
-// lookUp looks up the claim on an event, in its own week and in the others that count: first among
-// the transaction's own. A claim that is free is found in the event's own week only.
+// lookUp looks up the claim on an event in its own week and its adjacent places, first among the
+// transaction's claims. A claim that the candidate can replace is found only in the event's own
+// week.
 func (f *txFinder) lookUp(c *candidate) (s lookup, err error) {
 	s.at = c.place
 	s.rec, s.found, err = f.finder.known(&f.req.claims.set, &c.place)
@@ -63,23 +64,23 @@ func (f *txFinder) lookUp(c *candidate) (s lookup, err error) {
 		lock = f.core.lockName(f.req.claims.set.key(&s.at))
 	}
 	rec, mine, holder := f.held(s.at, lock)
-	if mine { // which the transaction has reopened
+	if mine { // the transaction has reopened the claim
 		s.rec, s.mine = rec, true
 	}
 	s.winning = !mine && holder.CommitsIn() > 0
 	return s, nil
 }
 
-// held returns the reservation of the claim in a place, and its record if the transaction has made
-// it itself.
+// held returns the reservation of the claim in a place, and the claim's record if the transaction
+// has made it.
 func (f *txFinder) held(at place, lock occ.Name) (rec ClaimRecord, mine bool, r occ.Reservation) {
 	r = f.reserved.Get(lock)
 	rec, mine = f.own(r, f.req.claims.set.key(&at))
 	return rec, mine, r
 }
 
-// own returns the record of the reserved claim if the transaction has made it, under that key; for
-// a part, also one that its transaction had made before the part began.
+// own returns the record of the reserved claim if it has that key and the transaction has made it,
+// or, for a part, its transaction before the part began.
 func (f *txFinder) own(r occ.Reservation, key []byte) (rec ClaimRecord, ok bool) {
 	if i, ok := f.index(r, key); ok {
 		return f.req.claims.records[i], true
@@ -92,13 +93,13 @@ func (f *txFinder) own(r occ.Reservation, key []byte) (rec ClaimRecord, ok bool)
 	return ClaimRecord{}, false
 }
 
-// index returns the index of the reserved claim if the transaction has made it, under that key.
+// index returns the index of the reserved claim if it has that key and the transaction has made it.
 func (f *txFinder) index(r occ.Reservation, key []byte) (i int, ok bool) {
 	i, ok = f.req.claimant.Index(r)
 	return i, ok && f.req.claims.set.isClaim(i, key)
 }
 
-// isOwned reports whether the claim in a place, which is the transaction's, is that of an owner.
+// isOwned reports whether the transaction's claim in a place belongs to an owner.
 func (f *txFinder) isOwned(at *place) bool {
 	key := f.req.claims.set.key(at)
 	r := f.reserved.Get(f.core.lockName(key))
@@ -109,7 +110,7 @@ func (f *txFinder) isOwned(at *place) bool {
 	return ok && f.base != nil && f.base.isOwned(i, f.req)
 }
 
-// claimOf returns the index of the transaction's claim on an event, ErrNotClaimed if there is none.
+// claimOf returns the index of the transaction's claim on an event, or ErrNotClaimed.
 func (f *txFinder) claimOf(ev *Event) (i int, err error) {
 	scratch := f.spares.newAhead()
 	defer f.spares.freeAhead(scratch)
@@ -117,7 +118,7 @@ func (f *txFinder) claimOf(ev *Event) (i int, err error) {
 	if c.place.week, err = ev.check(f.core.opt.MaxIDBytes, c.seen); err != nil {
 		return 0, err
 	}
-	if ev.arrives() { // now, or when it was claimed
+	if ev.arrives() { // the claim may be from an earlier week
 		f.finder.addNear(&scratch.set, &c, ev)
 	}
 	f.finder.addPlace(&scratch.set, ev, c.place.week)
@@ -130,12 +131,12 @@ func (f *txFinder) claimOf(ev *Event) (i int, err error) {
 	return 0, ErrNotClaimed
 }
 
-// reserve looks a claim up, and reserves it for the transaction if there is none or it is to be
-// reopened; free reports success. Neither found nor free means that another transaction has it.
+// reserve looks up a claim, and reserves it for the transaction if isOpen. free reports success. If
+// the claim is neither found nor free, another transaction has reserved it.
 func (f *txFinder) reserve(c *candidate, reopen *uint64) (s lookup, free bool, err error) {
 	before := f.core.applying.Load()
-	// The reservation follows the look-up, so that a look at an old claim does not make it look
-	// open to others.
+	// Reserve only after the look-up: a reservation says that no claim has committed yet, and
+	// others must not see one for an existing claim.
 	s, err = f.lookUp(c)
 	if err != nil || !s.isOpen(c, reopen) {
 		return s, false, err
@@ -148,7 +149,7 @@ func (f *txFinder) reserve(c *candidate, reopen *uint64) (s lookup, free bool, e
 	}
 	near := f.req.claims.set.nearOf(c)
 	if s.found && !c.takes(&s.rec) {
-		near = nil // the claim in its own week was decided when that was claimed
+		near = nil // the adjacent weeks were checked when the old claim was made
 	}
 	if taken, free := f.take(c, near, len(f.req.claims.set.claims)); !free {
 		return f.taken(taken, c, near), false, nil
@@ -159,8 +160,8 @@ func (f *txFinder) reserve(c *candidate, reopen *uint64) (s lookup, free bool, e
 	return f.confirm(c, reopen)
 }
 
-// confirm looks up again a claim that was reserved after the first look, and ends the reservation
-// unless the claim is still open.
+// confirm repeats the look-up after the reservation, and releases the reservation unless the claim
+// is still open.
 func (f *txFinder) confirm(c *candidate, reopen *uint64) (s lookup, free bool, err error) {
 	defer func() { // also if the store panics, and the application recovers
 		if !free {
@@ -171,8 +172,8 @@ func (f *txFinder) confirm(c *candidate, reopen *uint64) (s lookup, free bool, e
 	return s, err == nil && s.isOpen(c, reopen), err
 }
 
-// take reserves a candidate as the claim with the given index, unless it or one of the places near
-// is taken.
+// take reserves a candidate as the claim with the given index, unless its place or one of near is
+// reserved.
 func (f *txFinder) take(c *candidate, near []place, index int) (taken occ.Reservation, free bool) {
 	return f.req.claimant.Reserve(c.lock, c.place.week, index, f.locks(near))
 }
@@ -186,8 +187,8 @@ func (f *txFinder) locks(places []place) []occ.Name {
 	return f.near
 }
 
-// taken returns the visible state of a claim that cannot be reserved: that it is the transaction's
-// own, or nothing.
+// taken returns the look-up of a claim that cannot be reserved: the transaction's own claim, or
+// nothing.
 func (f *txFinder) taken(by occ.Reservation, c *candidate, near []place) (s lookup) {
 	s.at = c.place
 	s.rec, s.mine = f.own(by, f.req.claims.set.key(&s.at))
@@ -202,7 +203,7 @@ func (f *txFinder) taken(by occ.Reservation, c *candidate, near []place) (s look
 	return s
 }
 
-// noteJudged records, in a part, the claims on which the verdict for a candidate depends.
+// noteJudged records, for a part, the claims on which the verdict on a candidate depends.
 func (f *txFinder) noteJudged(c *candidate) {
 	if f.base == nil {
 		return
@@ -210,8 +211,8 @@ func (f *txFinder) noteJudged(c *candidate) {
 	f.base.judged = append(append(f.base.judged, c.lock), f.locks(f.req.claims.set.nearOf(c))...)
 }
 
-// holdLeased returns the index of a leased claim among those of the transaction, which holds it
-// afterwards.
+// holdLeased adds the claim of a lease to those of the transaction, if necessary, and returns its
+// index.
 func (f *txFinder) holdLeased(l *Lease) (i int, err error) {
 	r := f.req
 	keys, near, kept := len(r.claims.set.arena), len(r.claims.set.near), false
@@ -235,7 +236,7 @@ func (f *txFinder) holdLeased(l *Lease) (i int, err error) {
 		return i, nil
 	}
 	if _, inherited := f.own(holder, r.claims.set.key(&c.place)); inherited {
-		return 0, ErrNotClaimed // a part does not affect what the transaction did before it began
+		return 0, ErrNotClaimed // a part cannot change a claim that its transaction made before the part began
 	} else if f.status.lost != nil {
 		return 0, f.status.lost
 	}
@@ -257,7 +258,7 @@ func (f *txFinder) holdLeased(l *Lease) (i int, err error) {
 	return len(r.claims.set.claims) - 1, nil
 }
 
-// undo undoes the work since to. The reservations are removed before the claims.
+// undo undoes everything since to. It removes the reservations before the claims.
 func (f *txFinder) undo(to progress) {
 	f.req.release(f.req.claims.set.claims[to.claims:])
 	f.req.claims.undo(to)

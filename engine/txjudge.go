@@ -7,25 +7,25 @@ import (
 	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
-// A txJudge gives verdicts on events in a transaction. The transaction's lock is held during all of
-// its methods.
+// A txJudge judges events in a transaction. Its methods must be called with the transaction's lock
+// held.
 type txJudge struct {
 	finder   *finder
 	core     *core
 	txFinder txFinder
-	by       keyspace.Space  // who claims; zero for the application
+	by       keyspace.Space  // the owner that claims; zero for the application
 	lazy     bool            // see UpdateOptions.AllowUnsyncedDuplicates
-	ctx      context.Context // of Update: it ends the waits for others
+	ctx      context.Context // of Update; ends waits for other transactions
 
-	ahead *ahead // the result of Prefetch; nil if there was none
+	ahead *ahead // the result of Prefetch; nil if it was not called
 
-	sawClaims bool          // verdicts depend on claims or their absence, which are as of now and not as of the start as reads are
+	sawClaims bool          // verdicts depend on current claims, unlike reads, which are as of the start
 	effective verdictCounts // verdicts given and not rolled back
 	attempts  verdictCounts // all verdicts given
 	watched   *observation  // nil without an observer
 }
 
-// prefetch prepares events, in place of the previous ones.
+// prefetch prepares events and replaces the previous ones.
 func (j *txJudge) prefetch(events []Event) {
 	if j.ahead == nil {
 		j.ahead = j.txFinder.spares.newAhead()
@@ -40,8 +40,8 @@ func (j *txJudge) prefetch(events []Event) {
 	}
 }
 
-// tryClaim judges an event; a claim that is dead-lettered with the given generation, if that is not
-// nil, is open.
+// tryClaim judges an event. If reopen is not nil, a claim that is dead-lettered with that
+// generation may be reopened.
 func (j *txJudge) tryClaim(ev *Event, reopen *uint64) (Result, error) {
 	if err := j.core.works(); err != nil {
 		return Result{Verdict: Failed, Err: err}, err
@@ -87,7 +87,7 @@ func (j *txJudge) judge(ev *Event, reopen *uint64, res *Result) error {
 	j.txFinder.noteJudged(&c)
 	keep, err := j.judgeCandidate(&c, ev, reopen, res)
 	if err == nil {
-		err = j.txFinder.status.lost // a part that is outdated
+		err = j.txFinder.status.lost // an outdated part
 	}
 	r.claims.set.found, r.claims.set.looked = r.claims.set.found[:0], false
 	if !keep {
@@ -96,9 +96,9 @@ func (j *txJudge) judge(ev *Event, reopen *uint64, res *Result) error {
 	return err
 }
 
-// claimNew claims an event of which the filters contained no claim when Prefetch read them, if that
-// still holds and no transaction has reserved it. It does not read the store, and so need not keep
-// the engine open.
+// claimNew claims an event that the filters showed to be new when they were last read, if no batch
+// was applied since and no transaction has reserved it. It does not read the store, so it needs no
+// core.enter.
 func (j *txJudge) claimNew(x *expected, ev *Event, res *Result) bool {
 	r := j.txFinder.req
 	n, mark, near := len(r.claims.set.claims), len(r.claims.set.arena), len(r.claims.set.near)
@@ -113,8 +113,8 @@ func (j *txJudge) claimNew(x *expected, ev *Event, res *Result) bool {
 	if len(r.claims.set.arena) <= limits.TxBytes {
 		_, free = j.txFinder.take(c, r.claims.set.nearOf(c), n)
 	}
-	// Check again: a transaction that has committed it since released the reservation after that
-	// batch was applied.
+	// Check again: a transaction that has committed the claim meanwhile released its reservation
+	// after that batch was applied.
 	if free && j.core.applying.Load() == j.ahead.before {
 		j.txFinder.noteJudged(c)
 		*res = Result{Verdict: Claimed, Record: newRecord(ev, c.seen)}
@@ -128,7 +128,8 @@ func (j *txJudge) claimNew(x *expected, ev *Event, res *Result) bool {
 	return false
 }
 
-// judgeCandidate returns the verdict for a candidate, and keeps it if it is Claimed.
+// judgeCandidate judges a candidate, and adds it to the transaction's claims if the verdict is
+// Claimed. Then keep is true.
 func (j *txJudge) judgeCandidate(c *candidate, ev *Event, reopen *uint64, res *Result) (keep bool, err error) {
 	r := j.txFinder.req
 	departed := j.core.left.changes.Load() // before anything is looked up
@@ -145,17 +146,17 @@ func (j *txJudge) judgeCandidate(c *candidate, ev *Event, reopen *uint64, res *R
 		return false, r.belongs()
 	case s.mine:
 		if *res = c.answer(&s.rec); res.Verdict == Pending {
-			res.Verdict = Duplicate // of its own claim
+			res.Verdict = Duplicate // the transaction's own claim
 		}
 		return false, nil
-	case !s.found, s.winning && (!j.lazy || s.rec.State != Done), // returned without waiting for the winner
+	case !s.found, s.winning && (!j.lazy || s.rec.State != Done), // without waiting for the other transaction
 		j.core.left.has(r.claims.set.key(&s.at)):
 		*res = Result{Verdict: InFlight}
 		return false, nil
 	}
 	*res = c.answer(&s.rec)
-	// If it is returned now, the claim on which it depends must be durable now; also if that may be
-	// withdrawn because its caller leaves.
+	// The claim on which the verdict depends must be durable now, unless the transaction is lazy
+	// and no caller can leave its claim.
 	if !j.lazy || j.core.left.leavable.Load() > 0 {
 		if err := j.core.settleContext(j.ctx); err != nil {
 			return false, err
@@ -166,16 +167,17 @@ func (j *txJudge) judgeCandidate(c *candidate, ev *Event, reopen *uint64, res *R
 		*res = Result{Verdict: InFlight}
 		return false, nil
 	}
-	// A Done claim is no read: it changes only when it is withdrawn or its week is dropped.
+	// A Done claim is not recorded as a read: it changes only when its window ends, it is
+	// withdrawn, or its week is dropped.
 	if s.rec.State == DeadLettered {
 		err = asLimit(r.reads.NoteAsOf(claimRead(r.claims.set.key(&s.at)), asOf))
 	}
 	return false, err
 }
 
-// reserveVisible reserves a candidate's name as reserve does, and returns a batch that is not after
-// what it has seen. If verdicts need not be durable at once, it waits until the claim of another
-// transaction in progress is visible: that is soon, and durable before this transaction.
+// reserveVisible is reserve, and also returns a batch that is not later than what reserve has seen.
+// In a lazy transaction it waits until the claim of another committing transaction is visible: that
+// is soon, and the claim is durable before this transaction.
 func (j *txJudge) reserveVisible(c *candidate, reopen *uint64) (s lookup, free bool, asOf uint64, err error) {
 	asOf = j.core.applied.at.Load()
 	s, free, err = j.txFinder.reserve(c, reopen)
@@ -189,12 +191,12 @@ func (j *txJudge) reserveVisible(c *candidate, reopen *uint64) (s lookup, free b
 	return s, free, asOf, err
 }
 
-// keep keeps a candidate that is Claimed: a new one, or the next generation of the claim that was
-// found. record becomes its record.
+// keep adds a claimed candidate to the transaction's claims: a new claim, or the next generation of
+// the claim that was found. It sets record to the claim's record.
 func (j *txJudge) keep(c *candidate, ev *Event, s *lookup, record *ClaimRecord) {
 	*record = newRecord(ev, c.seen)
 	if s.found {
-		if !c.takes(&s.rec) { // a dead letter is replayed
+		if !c.takes(&s.rec) { // the replay of a dead letter
 			record.FirstSeen, record.SentUnixMilli, record.Origin, record.Window, record.Fingerprint = s.rec.FirstSeen, s.rec.SentUnixMilli, s.rec.Origin, s.rec.Window, s.rec.Fingerprint
 		}
 		record.Generation = s.rec.Generation + 1
@@ -204,7 +206,7 @@ func (j *txJudge) keep(c *candidate, ev *Event, s *lookup, record *ClaimRecord) 
 	j.txFinder.req.claims.add(c, *record)
 }
 
-// own makes a candidate the owner's, if an owner claims.
+// own marks a candidate as the owner's if an owner claims.
 func (j *txJudge) own(c *candidate) {
 	if c.owned = j.by != (keyspace.Space{}); c.owned {
 		j.txFinder.req.claimedBy = j.by

@@ -8,21 +8,21 @@ import (
 	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
-// txSpaceKeys are the keys of one key space as a transaction sees them, see driver.TxKeys.
+// txSpaceKeys are the keys of one key space in a transaction (driver.TxKeys).
 type txSpaceKeys struct {
 	state  *txState
 	prefix []byte
-	space  keyspace.Space // that writes; zero for the application
+	space  keyspace.Space // writing owner; zero for the application
 }
 
 func applicationKeys(tx *Tx) txSpaceKeys {
 	return txSpaceKeys{tx.keys(), applicationSpace, keyspace.Space{}}
 }
 
-// Get returns the value of an application key, as the transaction sees it: its own writes,
-// otherwise the store as it was when the transaction began. found distinguishes an absent key from
-// an empty value. ErrConflict means that the key has been written since the transaction began; the
-// transaction cannot commit any more.
+// Get returns the value of an application key: the transaction's own write, or else the stored
+// value as of the start of the transaction. found distinguishes an absent key from an empty value.
+// ErrConflict means that the key was written since the transaction began, so the transaction can no
+// longer commit.
 func (tx *Tx) Get(key []byte) (value []byte, found bool, err error) {
 	return applicationKeys(tx).Get(key)
 }
@@ -30,25 +30,24 @@ func (tx *Tx) Get(key []byte) (value []byte, found bool, err error) {
 // Put sets an application key. It copies key and value. An empty key, or one longer than
 // limits.KeyBytes, and a value longer than limits.ValueBytes are an ArgumentError; ErrLimit means
 // that the transaction is too large. Keys that a package of this module owns, such as those that
-// begin with kafkaadapter.KeyPrefix, may be read only: Put, Delete and Add return an ArgumentError
+// begin with kafkaadapter.KeyPrefix, are read-only: Put, Delete and Add return an ArgumentError
 // that names the owner.
 func (tx *Tx) Put(key, value []byte) error { return applicationKeys(tx).Put(key, value) }
 
-// Delete removes an application key; it is no error if there is none.
+// Delete removes an application key, if it exists.
 func (tx *Tx) Delete(key []byte) error { return applicationKeys(tx).Delete(key) }
 
-// Scan returns an iterator over the application's keys in a range, as the transaction sees them:
-// its own writes, otherwise the store as of when the transaction began. Keys come in the order of
-// their bytes.
+// Scan returns an iterator over the application's keys in a range, in the order of their bytes: the
+// transaction's own writes, and the stored keys as of the start of the transaction.
 //
-// The scanned range is that from its beginning to the last key returned, absent keys included, or
-// the whole range if the iteration reached its end. The transaction conflicts with every write to
-// that part: a key that another transaction adds to it, changes or deletes. The iteration ends with
-// ErrConflict, its last pair, when it reaches a key that was written since the transaction began.
+// A scan reads its range up to the last key returned, absent keys included, or all of it if the
+// iteration reached the end. The transaction conflicts with every write to the part that was read:
+// a key that another transaction adds, changes or deletes. When the iteration reaches a key that
+// was written since the transaction began, its last pair has ErrConflict.
 //
-// The loop may read and write through the transaction. Whether the iteration shows what the loop
-// itself writes ahead of it is not specified. Memory is bounded: it reads pages of at most 1024
-// keys and about 1 MiB of the store.
+// The loop may read and write through the transaction. It is unspecified whether the iteration
+// shows keys that the loop writes ahead of it. Scan reads pages of at most 1024 keys and about 1
+// MiB from the store.
 func (tx *Tx) Scan(r Range) iter.Seq2[KeyValue, error] { return applicationKeys(tx).Scan(r) }
 
 // Get is Tx.Get in the space.
@@ -89,13 +88,13 @@ func (k txSpaceKeys) Scan(r Range) iter.Seq2[KeyValue, error] {
 	}
 }
 
-// checkWrite rejects a key that cannot be written, or not by this space.
+// checkWrite returns an error for a key that cannot be written, or not by this owner.
 func (k txSpaceKeys) checkWrite(key []byte) error {
 	if err := checkHostKey(key); err != nil {
 		return err
 	}
 	if len(k.prefix) > len(applicationSpace) {
-		return nil // the space's own
+		return nil // a key of the space
 	}
 	if prefix, owner, refuses := k.space.Refuses(key); refuses {
 		return &ArgumentError{"application key", fmt.Sprintf("begins with %q: these keys belong to %s, choose another key", prefix, owner)}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Offset returns the next offset of a partition as the transaction sees it.
+// Offset returns the offset of a partition, including the transaction's own writes.
 func (tx *Tx) Offset(p OffsetKey) (o Offset, found bool, err error) {
 	if err := p.check(); err != nil {
 		return Offset{}, false, err
@@ -18,19 +18,19 @@ func (tx *Tx) Offset(p OffsetKey) (o Offset, found bool, err error) {
 	return o, err == nil, err
 }
 
-// SetOffset records the next offset to read of a partition. It commits with the claims and writes
-// of the transaction. An offset that a running consumer of kafkaadapter owns is an ArgumentError: its
-// consumer writes it with each batch.
+// SetOffset records the next offset to read in a partition. It commits with the claims and writes
+// of the transaction. It returns an ArgumentError for an offset that a running consumer of
+// kafkaadapter owns: the consumer writes it with each batch.
 func (tx *Tx) SetOffset(p OffsetKey, o Offset) error { return asApplication(tx).SetOffset(p, o) }
 
-// DeleteOffset removes, as part of the transaction, the offset of a partition whose consumer group
-// is no longer used; it is no error if there is none.
+// DeleteOffset removes the offset of a partition, if there is one. Use it for consumer groups that
+// are no longer used. It is part of the transaction.
 func (tx *Tx) DeleteOffset(p OffsetKey) error { return asApplication(tx).DeleteOffset(p) }
 
-// SetHold and ReleaseHold are Engine.SetHold and Engine.ReleaseHold as part of the transaction.
+// SetHold is Engine.SetHold as part of the transaction.
 func (tx *Tx) SetHold(name string, at time.Time) error { return asApplication(tx).SetHold(name, at) }
 
-// ReleaseHold removes a hold; it is no error if there is none.
+// ReleaseHold is Engine.ReleaseHold as part of the transaction.
 func (tx *Tx) ReleaseHold(name string) error { return asApplication(tx).ReleaseHold(name) }
 
 // SetOffset is Tx.SetOffset.

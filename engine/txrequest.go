@@ -15,7 +15,7 @@ type txRequest struct {
 	ticket    ticket
 	claimant  occ.Claimant
 	claims    txClaims
-	claimedBy keyspace.Space // the owner of the claims that are owned
+	claimedBy keyspace.Space // the owner of the owned claims
 	writes    txWrites
 	reads     occ.Reads
 
@@ -23,7 +23,7 @@ type txRequest struct {
 	member *lane.Member // nil if it is not in the lane
 	turn   *lane.Turn   // nil if it runs without one
 
-	lostTo uint64 // with ErrConflict: the batch with which it conflicts, or a later one
+	lostTo uint64 // set with ErrConflict: the conflicting batch, or a later one
 }
 
 // progress returns the amount of work so far.
@@ -31,12 +31,12 @@ func (r *txRequest) progress() progress {
 	return progress{claims: len(r.claims.set.claims), keys: len(r.claims.set.arena), near: len(r.claims.set.near), altered: len(r.claims.altered), writes: len(r.writes.list)}
 }
 
-// belongs is the error for an event that an owner has claimed in the transaction.
+// belongs returns the error for an event that an owner has claimed in the transaction.
 func (r *txRequest) belongs() error {
 	return belongs("event", "was claimed for this handler, and the claim", r.claimedBy, "handle the event; return an error if it cannot be handled")
 }
 
-// checkSize returns an error if the transaction must not write that many more bytes.
+// checkSize returns an error if the transaction cannot write that many more bytes.
 func (r *txRequest) checkSize(more int) error {
 	if r.writes.bytes+r.claims.dataBytes+more > limits.TxBytes {
 		return fmt.Errorf("%w: %d bytes written in one transaction", ErrLimit, limits.TxBytes)
@@ -44,7 +44,7 @@ func (r *txRequest) checkSize(more int) error {
 	return nil
 }
 
-// checkClaims returns an error if the transaction must not claim more.
+// checkClaims returns an error if the transaction cannot make another claim.
 func (r *txRequest) checkClaims() error {
 	if n := len(r.claims.set.claims); n >= limits.TxClaims || len(r.claims.set.arena) > limits.TxBytes {
 		return fmt.Errorf("%w: %d claims with keys of %d bytes in one transaction", ErrLimit, n, len(r.claims.set.arena))
@@ -52,7 +52,7 @@ func (r *txRequest) checkClaims() error {
 	return nil
 }
 
-// release removes the reservations of claims of the transaction.
+// release removes the reservations of the given claims.
 func (r *txRequest) release(claims []candidate) {
 	var names [askAhead]occ.Name
 	for len(claims) > 0 {
@@ -62,8 +62,8 @@ func (r *txRequest) release(claims []candidate) {
 	}
 }
 
-// moveReservations moves the reservations of a part, which are those of the claims of its transaction
-// from first on, to the transaction.
+// moveReservations moves the reservations of a part to its transaction, after the part's claims
+// were added to claims from index first on.
 func (r *txRequest) moveReservations(claims []candidate, first int) {
 	var names [askAhead]occ.Name
 	for first < len(claims) {
@@ -73,7 +73,8 @@ func (r *txRequest) moveReservations(claims []candidate, first int) {
 	}
 }
 
-// lockNames returns the names of the reservations of the first claims, in the given array.
+// lockNames returns the names of the reservations of the first claims, as many as fit into the
+// array.
 func lockNames(claims []candidate, names *[askAhead]occ.Name) []occ.Name {
 	n := min(len(claims), len(names))
 	for i := range n {
@@ -82,7 +83,8 @@ func lockNames(claims []candidate, names *[askAhead]occ.Name) []occ.Name {
 	return names[:n]
 }
 
-// write makes w the latest write to its key; before is the previous latest one, -1 for none.
+// write adds w as the latest write to its key. before is the index of the previous one, -1 if there
+// is none.
 func (r *txRequest) write(w txWrite, before int) error {
 	err := r.checkSize(w.size())
 	if err == nil {
@@ -91,7 +93,7 @@ func (r *txRequest) write(w txWrite, before int) error {
 	return err
 }
 
-// txSpares are the parts of ended transactions, reused with their memory.
+// txSpares recycles the memory of ended transactions.
 type txSpares struct{ tx, ahead sync.Pool }
 
 func (s *txSpares) newTx() *txRequest {

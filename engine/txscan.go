@@ -9,8 +9,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// scan yields the keys of the span, without their first skip bytes, and not more than limit unless
-// that is 0.
+// scan yields the keys in the span, without their first skip bytes, at most limit unless that is 0.
 func (s *txState) scan(span storage.Span, limit, skip int, yield func(KeyValue, error) bool) {
 	read, err := s.newScan(span)
 	left := unlimited(limit)
@@ -39,7 +38,7 @@ func (s *txState) scan(span storage.Span, limit, skip int, yield func(KeyValue, 
 	yield(KeyValue{}, err)
 }
 
-// newScan begins the range of keys that a scan reads, which is empty, and returns its index.
+// newScan records the read of an empty range, which noteScan extends, and returns its index.
 func (s *txState) newScan(span storage.Span) (int, error) {
 	if err := s.lock(); err != nil {
 		return 0, err
@@ -49,7 +48,7 @@ func (s *txState) newScan(span storage.Span) (int, error) {
 	return read, asLimit(err)
 }
 
-// noteScan extends the range of a scan.
+// noteScan extends the range that a scan has read up to hi.
 func (s *txState) noteScan(read int, hi []byte) error {
 	if err := s.status.lock(); err != nil {
 		return err
@@ -58,7 +57,7 @@ func (s *txState) noteScan(read int, hi []byte) error {
 	return asLimit(s.req.reads.ExtendScan(read, hi))
 }
 
-// endPage records that a page was read to its end, beyond its last key.
+// endPage records that a page was read up to its end, which may be after its last key.
 func (s *txState) endPage(read int, p *txPage, span storage.Span) error {
 	hi := p.end
 	if hi == nil {
@@ -72,16 +71,17 @@ func (s *txState) endPage(read int, p *txPage, span storage.Span) error {
 	return s.status.lose(p.lostTo)
 }
 
-// A txPage is a transaction's view of the keys in a span up to end, or all of them if end is nil.
+// A txPage has the keys in a span up to end, or all of them if end is nil, as a transaction sees
+// them.
 type txPage struct {
 	entries []KeyValue
 	end     []byte
-	err     error  // of the last key before end
-	lostTo  uint64 // the batch that has written the key at end since the transaction began, 0 for none
+	err     error  // error of the last key before end
+	lostTo  uint64 // batch that has written the key at end since the transaction began, 0 if none has
 }
 
-// txPage reads the next page of a scan: the store's keys, as of the start of the transaction,
-// merged with the transaction's own writes.
+// txPage reads the next page of a scan: the stored keys as of the start of the transaction, merged
+// with the transaction's own writes.
 func (s *txState) txPage(span storage.Span, keys int) (p txPage, err error) {
 	if err := s.status.lockStore(); err != nil {
 		return p, err
@@ -107,9 +107,8 @@ func (s *txState) txPage(span storage.Span, keys int) (p txPage, err error) {
 	return p, s.overlay(&p, span, keys)
 }
 
-// overlay merges the transaction's own writes in the span, up to the end of the page, into it. The
-// page ends before a key with more than the given number of such writes before it, and with an Add
-// that cannot be resolved.
+// overlay merges the transaction's writes in the span into the page, up to its end and at most keys
+// of them. It ends the page earlier after that many writes, or at an Add that cannot be resolved.
 func (s *txState) overlay(p *txPage, span storage.Span, keys int) error {
 	own, end := s.req.writes.in(span, p.end, keys)
 	var under []txWrite
@@ -128,7 +127,7 @@ func (s *txState) overlay(p *txPage, span storage.Span, keys int) error {
 	for len(own) > 0 || len(under) > 0 {
 		w, err := nextWrite(&own, &under)
 		key := w.name
-		if end != nil && key >= string(end) { // one of own, beyond the end of under
+		if end != nil && key >= string(end) { // a write of own after the end of under
 			break
 		}
 		for len(stored) > 0 && string(stored[0].Key) < key {
@@ -146,7 +145,7 @@ func (s *txState) overlay(p *txPage, span storage.Span, keys int) error {
 		}
 		if err != nil {
 			p.entries, p.end, p.err, p.lostTo = merged, afterKey([]byte(key)), err, 0
-			return nil //nolint:nilerr // the caller of the scan gets it as p.err, after the entries before the key
+			return nil //nolint:nilerr // scan returns p.err after the entries before the key
 		}
 		if value != nil {
 			merged = append(merged, KeyValue{[]byte(key), value})
@@ -156,8 +155,8 @@ func (s *txState) overlay(p *txPage, span storage.Span, keys int) error {
 	return nil
 }
 
-// nextWrite removes the write with the least key from both lists, and returns it. In a part, its
-// own write replaces the one on which it is based, or is added to it.
+// nextWrite removes and returns the write with the least key of both lists. If both have the key,
+// the part's own write replaces the one of the transaction, or is added to it.
 func nextWrite(own, under *[]txWrite) (w txWrite, err error) {
 	o, b := *own, *under
 	switch {
@@ -175,7 +174,7 @@ func nextWrite(own, under *[]txWrite) (w txWrite, err error) {
 	return w, err
 }
 
-// cut ends the page at end, which must not be after its current end.
+// cut shortens the page to end, which must not be after its current end.
 func (p *txPage) cut(end []byte) {
 	if bytes.Equal(end, p.end) {
 		return
@@ -184,8 +183,8 @@ func (p *txPage) cut(end []byte) {
 	p.entries, p.end, p.lostTo = p.entries[:n], end, 0
 }
 
-// successor returns the least key that is greater than all keys that begin with prefix, nil if
-// there is none.
+// successor returns the least key greater than all keys that begin with prefix, nil if there is
+// none.
 func successor(prefix []byte) []byte {
 	end := bytes.Clone(prefix)
 	for i := len(end) - 1; i >= 0; i-- {

@@ -14,12 +14,12 @@ type txState struct {
 	status  *txStatus
 	history *occ.History
 	req     *txRequest
-	base    *base // of a part; nil for the transaction itself
+	base    *base // of a part; nil if there is no part
 
-	key []byte // of the current call
+	key []byte // key of the current call
 }
 
-// lock begins a method; unlocking the status ends it. A nil state is that of a nil Tx.
+// lock must be called at the start of a method, and unlock at its end. A nil Tx has a nil state.
 func (s *txState) lock() error {
 	if s == nil {
 		return ErrNoTransaction
@@ -29,7 +29,7 @@ func (s *txState) lock() error {
 
 func (s *txState) unlock() { s.status.mu.Unlock() }
 
-// get returns the value under the key that begins with prefix and ends with key.
+// get returns the value of the key that consists of prefix and key.
 func (s *txState) get(prefix, key []byte) ([]byte, bool, error) {
 	if err := s.lock(); err != nil {
 		return nil, false, err
@@ -46,7 +46,8 @@ func (s *txState) get(prefix, key []byte) ([]byte, bool, error) {
 	return s.read(s.key, &w, written)
 }
 
-// read reads a key of the store, and adds the transaction's sum to it, if any. The lock is held.
+// read reads a key of the store and adds the transaction's sum to it, if any. The caller holds the
+// lock.
 func (s *txState) read(key []byte, w *txWrite, written bool) ([]byte, bool, error) {
 	value, found, err := s.stored(key)
 	if err != nil {
@@ -62,8 +63,8 @@ func (s *txState) read(key []byte, w *txWrite, written bool) ([]byte, bool, erro
 	return value, found, nil
 }
 
-// stored returns the value of a key as of the start of the transaction, and a copy of it. A key
-// that was written recently is not read from the store.
+// stored returns a copy of a key's value as of the start of the transaction. It does not read the
+// store if the history has the last write of the key.
 func (s *txState) stored(key []byte) (value []byte, found bool, err error) {
 	reads := &s.req.reads
 	if last, ok := s.history.Latest(reads, key); ok {
@@ -85,8 +86,8 @@ func (s *txState) stored(key []byte) (value []byte, found bool, err error) {
 	return value, found, nil
 }
 
-// written returns the latest write to a key; in a part, including the transaction's writes when the
-// part began.
+// written returns the transaction's latest write to a key. For a part, this includes the writes of
+// its transaction.
 func (s *txState) written(key []byte) (w txWrite, ok bool, err error) {
 	i := s.req.writes.find(key)
 	if ok = i >= 0; ok {
@@ -117,7 +118,7 @@ func (s *txState) write(key, value []byte) error {
 	return s.req.write(txWrite{StateWrite: storage.StateWrite{Key: key, Value: value}}, s.req.writes.find(key))
 }
 
-// put is write for the key that consists of prefix and key; it keeps no reference to key.
+// put is write for the key that consists of prefix and key. It keeps no reference to key.
 func (s *txState) put(prefix, key, value []byte) error {
 	if err := s.lock(); err != nil {
 		return err
@@ -144,7 +145,7 @@ func (s *txState) add(prefix, key []byte, delta int64) error {
 	return s.req.write(w, before)
 }
 
-// putCommitTime sets the key that begins with prefix and ends with key to the time of the commit.
+// putCommitTime sets the key that consists of prefix and key to the time of the commit.
 func (s *txState) putCommitTime(prefix, key []byte) error {
 	if err := s.lock(); err != nil {
 		return err
@@ -158,14 +159,14 @@ func (s *txState) putCommitTime(prefix, key []byte) error {
 	return s.req.write(txWrite{StateWrite: storage.StateWrite{Key: s.writtenKey(before), Value: now}, atCommit: true}, before)
 }
 
-// findWrite returns the index of the latest write to the key that begins with prefix and ends with
-// key, -1 if there is none. The lock is held; s.key becomes the key.
+// findWrite returns the index of the latest write to the key that consists of prefix and key, -1 if
+// there is none. It sets s.key to that key. The caller holds the lock.
 func (s *txState) findWrite(prefix, key []byte) int {
 	s.key = append(append(s.key[:0], prefix...), key...)
 	return s.req.writes.find(s.key)
 }
 
-// writtenKey returns s.key in a form that a write may keep, given the latest write to it.
+// writtenKey returns a copy of s.key that a write may keep: that of the latest write, or a new one.
 func (s *txState) writtenKey(before int) []byte {
 	if before >= 0 {
 		return s.req.writes.list[before].StateWrite.Key

@@ -2,20 +2,20 @@ package engine
 
 import "sync"
 
-// A txStatus says whether a transaction may continue: it is live, and has no conflict. Its lock
-// guards all of the transaction.
+// A txStatus says whether a transaction can continue: it is live and has no conflict. Its lock
+// guards the whole transaction.
 type txStatus struct {
 	core  *core
-	whole *txStatus // of a part: that of its transaction
+	whole *txStatus // of a part: the status of its transaction
 
-	mu     sync.Mutex // guards all of the transaction; held during its own reads, never by the engine
+	mu     sync.Mutex // guards the whole transaction; held during its own reads, never by the engine
 	live   bool
-	lost   error  // ErrConflict once a read saw that the transaction cannot commit
-	lostTo uint64 // the batch with which it conflicts, or a later one, 0 if there is none
+	lost   error  // ErrConflict after a read that showed that the transaction cannot commit
+	lostTo uint64 // the conflicting batch, or a later one, 0 if there is none
 }
 
-// lock begins a method that needs nothing of the engine: the transaction is live without a
-// conflict, and mu is held. Unlocking mu ends it. A nil status is that of a nil Tx.
+// lock locks mu for a method that does not need the engine. It returns an error, without the lock,
+// if the transaction is not live or has a conflict. A nil Tx has a nil status.
 func (s *txStatus) lock() error {
 	if s == nil {
 		return ErrNoTransaction
@@ -60,8 +60,8 @@ func (s *txStatus) unlockStore() {
 	s.mu.Unlock()
 }
 
-// lose records that the transaction conflicts with a batch; if it is that of a part, so does the
-// whole. mu is held.
+// lose records that the transaction conflicts with a batch, and so does the transaction of a part.
+// The caller holds mu.
 func (s *txStatus) lose(by uint64) error {
 	s.lost, s.lostTo = ErrConflict, by
 	if w := s.whole; w != nil {

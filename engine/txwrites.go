@@ -12,19 +12,19 @@ import (
 // A txWrite is a write of a transaction.
 type txWrite struct {
 	StateWrite storage.StateWrite
-	name       string     // Key as a string
-	slot       int32      // of its key, in txWrites.latest
-	before     int32      // index of the previous write to the same key, -1 if none
-	isSum      bool       // an Add, which has no value before it is admitted
-	delta      int64      // of a sum: of all Adds of the transaction to the key so far
-	sum        *txSum     // of a sum that is being committed
-	unclaim    *txUnclaim // a claim that is withdrawn, which is not state; nil for every other write
+	name       string     // the key as a string
+	slot       int32      // index of its key in txWrites.latest
+	before     int32      // index of the previous write to the same key, -1 if there is none
+	isSum      bool       // an Add, which has no value until it is admitted
+	delta      int64      // for a sum: total of the transaction's Adds to the key so far
+	sum        *txSum     // for a sum that is being committed
+	unclaim    *txUnclaim // the withdrawal of a claim; nil for writes of state
 
-	atCommit bool // Value becomes the time of the commit
+	atCommit bool // Value is set to the time of the commit
 }
 
-// writeOverhead is counted with each write towards limits.TxBytes, so that many small ones, which
-// take about 200 bytes of memory each, are bounded too.
+// writeOverhead is counted for each write towards limits.TxBytes. It also bounds many small writes,
+// which take about 200 bytes of memory each.
 const writeOverhead = 128
 
 // size returns the bytes of a write that count towards limits.TxBytes.
@@ -35,24 +35,24 @@ func (w *txWrite) size() int {
 	return len(w.StateWrite.Key) + len(w.StateWrite.Value) + writeOverhead
 }
 
-// forHistory returns the write for the validation of transactions that are open. The value of a sum is
-// not known: another Add in the same batch may change it.
+// forHistory returns the write for the validation of open transactions. The value of a sum is
+// unknown, because another Add in the same batch may change it.
 func (w *txWrite) forHistory() occ.Write {
 	isKept := w.name[0] == stateHost || w.name[0] == stateSpace
 	return occ.Write{Key: w.name, IsScanned: isKept, IsKnown: isKept && !w.isSum, Value: w.StateWrite.Value}
 }
 
-// A txSum is the sum of a transaction's Adds to a key that it has not otherwise written, during its
-// commit.
+// A txSum is used during the commit of a transaction's Adds to a key that the transaction has not
+// otherwise written.
 type txSum struct {
-	looked bool      // the store was read before the transaction was handed over
-	base   sumBefore // its value
-	asOf   uint64    // as of this batch, or a later one
+	looked bool      // base was read before the transaction was handed over
+	base   sumBefore // the value that was read
+	asOf   uint64    // base is as of this batch or a later one
 
-	total int64 // base + delta, when the transaction is being admitted
+	total int64 // base + delta, set when the transaction is admitted
 }
 
-// plus returns the write of an Add after w.
+// plus returns the combined write of w and a later Add.
 func (w *txWrite) plus(delta int64) (txWrite, error) {
 	if w.isSum {
 		total, err := addTo(w.StateWrite.Key, integer(w.delta), delta)
@@ -62,7 +62,7 @@ func (w *txWrite) plus(delta int64) (txWrite, error) {
 	return txWrite{StateWrite: storage.StateWrite{Key: w.StateWrite.Key, Value: EncodeInt64(total)}}, err
 }
 
-// resolve returns the value of a write, given that of the store.
+// resolve returns the value of a write, given the stored value.
 func (w *txWrite) resolve(stored []byte, found bool) ([]byte, error) {
 	if !w.isSum {
 		return w.StateWrite.Value, nil
@@ -74,8 +74,8 @@ func (w *txWrite) resolve(stored []byte, found bool) ([]byte, error) {
 	return EncodeInt64(total), nil
 }
 
-// A txUnclaim is a claim that a transaction withdraws. Its write has the name under which reads of
-// the claim are recorded.
+// A txUnclaim is a claim that a transaction withdraws. The key of its write is claimRead of the
+// claim's key.
 type txUnclaim struct {
 	scope string
 	week  weekbucket.Week
@@ -84,16 +84,17 @@ type txUnclaim struct {
 	rec   ClaimRecord
 }
 
-// txWrites are the writes of a transaction, all of them, so that it can go back to a savepoint.
+// txWrites has all writes of a transaction, including overwritten ones, so that it can roll back to
+// a savepoint.
 type txWrites struct {
-	list   []txWrite        // in the order they were made
-	latest []int32          // index of the latest write to each key, in the order of the first ones
+	list   []txWrite        // in order
+	latest []int32          // index of the latest write to each key, in the order of first writes
 	slots  map[string]int32 // from a key to its index in latest
-	sorted []int32          // the first slots, in the order of their keys: those that a scan has reached
-	bytes  int              // of all writes
+	sorted []int32          // the first slots, sorted by key when a scan last needed it
+	bytes  int              // size of all writes
 
-	adds     bool // some are, or were, sums
-	unclaims bool // some withdraw claims, or did
+	adds     bool // some writes are, or were, sums
+	unclaims bool // some writes withdraw claims, or did
 }
 
 // keptWrites bounds the memory that is kept for the next transaction.
@@ -117,11 +118,11 @@ func (s *txWrites) find(key []byte) int {
 	return -1
 }
 
-// isLatest reports whether no later write has the key of the one with the index.
+// isLatest reports whether the i-th write is the latest one to its key.
 func (s *txWrites) isLatest(i int) bool { return int(s.latest[s.list[i].slot]) == i }
 
-// add makes w the latest write to its key; before is the previous latest one, as find returns it.
-// The key is kept if there was none.
+// add adds w as the latest write to its key. before is the previous one, as find returns it; if
+// there is none, add keeps the key.
 func (s *txWrites) add(w txWrite, before int) {
 	if w.before = int32(before); before >= 0 {
 		first := &s.list[before]
@@ -151,7 +152,7 @@ func (s *txWrites) undo(n int) {
 			continue
 		}
 		delete(s.slots, w.name)
-		s.latest = s.latest[:w.slot] // keys are added and removed in one order
+		s.latest = s.latest[:w.slot] // keys are removed in the reverse order of their addition
 	}
 	clear(s.list[n:])
 	s.list = s.list[:n]
@@ -160,7 +161,7 @@ func (s *txWrites) undo(n int) {
 	}
 }
 
-// unclaimed returns how many claims are withdrawn.
+// unclaimed returns the number of withdrawn claims.
 func (s *txWrites) unclaimed() (n uint64) {
 	if !s.unclaims {
 		return 0
@@ -175,7 +176,7 @@ func (s *txWrites) unclaimed() (n uint64) {
 
 func (s *txWrites) name(slot int32) string { return s.list[s.latest[slot]].name }
 
-// sort merges the keys that were written since the last call into sorted.
+// sort merges the keys added since the last call into sorted.
 func (s *txWrites) sort() {
 	old := len(s.sorted)
 	if old == len(s.latest) {
@@ -186,7 +187,7 @@ func (s *txWrites) sort() {
 	}
 	added := slices.Clone(s.sorted[old:])
 	slices.SortFunc(added, func(a, b int32) int { return cmp.Compare(s.name(a), s.name(b)) })
-	for n, slot := range slices.Backward(added) { // after the greater keys, which move once
+	for n, slot := range slices.Backward(added) { // from the greatest key down, so that each element moves once
 		at := s.search(s.sorted[:old], s.name(slot))
 		copy(s.sorted[at+n+1:], s.sorted[at:old])
 		s.sorted[at+n] = slot
@@ -199,8 +200,8 @@ func (s *txWrites) search(sorted []int32, key string) int {
 	return at
 }
 
-// in returns the latest writes to keys in the span that are less than end, in the order of their
-// keys, and at most limit of them: then it returns the end of these. A nil end is no limit.
+// in returns the latest writes to keys in the span before end, sorted by key, at most limit of
+// them. upTo is end, or the end of the writes that the limit allows. A nil end means no end.
 func (s *txWrites) in(span storage.Span, end []byte, limit int) (writes []txWrite, upTo []byte) {
 	s.sort()
 	for _, slot := range s.sorted[s.search(s.sorted, string(span.Start())):] {

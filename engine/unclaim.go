@@ -37,7 +37,7 @@ func (tx *Tx) unclaim(ev Event, rec ClaimRecord) error {
 	return tx.req.write(txWrite{StateWrite: storage.StateWrite{Key: name}, unclaim: u}, tx.req.writes.find(name))
 }
 
-// is reports whether both are the record of one claim in the same generation.
+// is reports whether both are records of the same generation of a claim.
 func (r *ClaimRecord) is(other *ClaimRecord) bool {
 	seen := r.FirstSeen.Equal(other.FirstSeen)
 	a, b := *r, *other

@@ -9,19 +9,19 @@ type Verdict uint8
 const (
 	_ Verdict = iota
 
-	// Claimed means that the caller's claim is now the valid one: there was none before, or it was
-	// withdrawn, released or reopened, or its window or lease had ended. From TryClaim the claim is durable now;
-	// from Tx.TryClaim it becomes durable with the transaction, or never. The caller processes the
-	// event.
+	// Claimed means that the caller's claim is now the valid one: there was no claim before, or the
+	// earlier claim was withdrawn, released or reopened, or its window or lease had ended. After
+	// TryClaim the claim is durable; after Tx.TryClaim it becomes durable with the transaction, or
+	// never. The caller must process the event.
 	Claimed
 
 	// Duplicate means that a durable claim exists, or that the same batch or transaction claimed
-	// the event before. The caller skips it and acknowledges it. Result.Record is the first
-	// sighting.
+	// the event before. The caller should skip and acknowledge it. Result.Record is the record of
+	// that claim.
 	Duplicate
 
 	// InFlight means that another open transaction holds the event, and its outcome is unknown. The
-	// caller must retry later; it neither skips nor processes the event.
+	// caller must retry later, and neither skip nor process the event.
 	InFlight
 
 	// TooOld means that the event's week is before the oldest retained week, so the engine cannot
@@ -31,18 +31,18 @@ const (
 	// TooNew means that the event's time is further ahead of the clock than Options.AllowedSkew.
 	TooNew
 
-	// Failed means that the engine could not decide; Result.Err says why. The caller does not
+	// Failed means that the engine could not decide; Result.Err says why. The caller must not
 	// acknowledge the event.
 	Failed
 
 	// Pending means that another caller, or an earlier event of the same batch, holds the event
 	// under a lease (Event.Lease) and has not finished it. The caller must retry later, at the
-	// latest when the lease ends: Result.Record.LeaseEnd. It neither skips nor processes the event.
+	// latest when the lease ends (Result.Record.LeaseEnd), and neither skip nor process the event.
 	Pending
 
 	// Mismatch means that a claim on the event exists with another Event.Fingerprint: the
-	// identifier was used for something else. The caller rejects the event. Result.Record is the
-	// claim.
+	// identifier was used for something else. The caller should reject the event. Result.Record is
+	// the record of that claim.
 	Mismatch
 )
 
@@ -76,19 +76,18 @@ func (v Verdict) String() string {
 type Result struct {
 	Verdict Verdict
 
-	// Record is the claim on which the verdict depends: the one just made for Claimed, the first
-	// sighting for Duplicate, the other caller's for Pending and Mismatch, zero otherwise.
+	// Record is the record of the claim on which the verdict depends: the new claim for Claimed,
+	// the existing one for Duplicate, Pending and Mismatch. It is zero for other verdicts.
 	Record ClaimRecord
 
-	// Lease is the right to finish the claim, for Claimed and an event with Event.Lease; nil
-	// otherwise.
+	// Lease is the right to finish the claim. It is set if the verdict is Claimed and the event has
+	// a Lease, otherwise nil.
 	Lease *Lease
 
-	// Err is set if and only if Verdict is Failed: an *EventError if the event cannot be judged as
-	// it is.
+	// Err is set if and only if Verdict is Failed. It is an *EventError if the event is invalid.
 	Err error
 }
 
-// IsClaimed reports whether the caller must handle the event. False has many reasons: check the verdict
-// before acknowledging anything.
+// IsClaimed reports whether the caller must handle the event. False has several meanings: check the
+// verdict before acknowledging the event.
 func (r Result) IsClaimed() bool { return r.Verdict == Claimed }

@@ -10,14 +10,14 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A VerifyReport is the result of Verify. The store is undamaged if there are no problems.
+// A VerifyReport is the result of Verify. A store without problems is undamaged.
 type VerifyReport struct {
 	Claims   uint64
-	Problems []string // the first 100; more are counted
+	Problems []string // the first 100 problems; Total counts all
 	Total    int
 }
 
-// maxProblems is the number of problems that a VerifyReport lists.
+// maxProblems is the maximum number of problems that a VerifyReport lists.
 const maxProblems = 100
 
 func (r *VerifyReport) add(format string, args ...any) {
@@ -33,11 +33,11 @@ func (r *VerifyReport) add(format string, args ...any) {
 func (a *Admin) Verify(ctx context.Context) (VerifyReport, error) {
 	var report VerifyReport
 	want, got := map[filters.Bucket]filters.Count{}, map[filters.Bucket]filters.Count{}
-	// Verify checks the claims as they are when the scan begins, against counts, filters and oldest
-	// week of that moment: a drop may continue meanwhile.
+	// The claims are checked as of the start of the scan, against the counts, filters and oldest
+	// weeks of that time: a drop may continue meanwhile.
 	var view filters.View
 	var oldest func(filters.Bucket) weekbucket.Week
-	scopes := map[uint64]string{} // a drop may free their names
+	scopes := map[uint64]string{} // recorded now, because a drop may free the names
 	err := a.scanner.beginScan(ctx, func() {
 		oldest = a.finder.retained.oldestByNumber(a.finder.names)
 		if view = a.finder.filters.View(); view.Trusted() {

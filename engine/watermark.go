@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// A watermark is a number that only increases, and can be waited for.
+// A watermark is an increasing number for which callers can wait.
 type watermark struct {
 	at     atomic.Uint64
-	mu     sync.Mutex // guards failed and orders the waiters; nothing else happens under it
+	mu     sync.Mutex // guards failed and cond; held only briefly
 	cond   sync.Cond
 	failed bool
 }
@@ -33,17 +33,17 @@ func (w *watermark) fail() {
 	w.cond.Broadcast()
 }
 
-// wait returns true when the mark is at least n, false if it never will be.
+// wait waits until the mark is at least n. It returns false if fail was called before.
 func (w *watermark) wait(n uint64) bool { return w.waitContext(context.Background(), n) }
 
-// waitContext is wait, which also returns false when ctx is done.
+// waitContext is wait, but also returns false when ctx is done.
 func (w *watermark) waitContext(ctx context.Context, n uint64) bool {
 	if w.at.Load() >= n {
 		return true
 	}
 	if ctx.Done() != nil {
 		defer context.AfterFunc(ctx, func() {
-			w.mu.Lock() // no waiter is between its check of ctx and its wait
+			w.mu.Lock() // so that no waiter is between its check of ctx and cond.Wait
 			defer w.mu.Unlock()
 			w.cond.Broadcast()
 		})()
