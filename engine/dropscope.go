@@ -53,7 +53,7 @@ func (t *Retention) PlanScopeDrop(ctx context.Context, scope string, holds ...st
 		return nil
 	})
 	if err == nil && plan.Oldest > weekbucket.Max {
-		err = &ArgumentError{"scope", fmt.Sprintf("%q has claims in %s, the last week there is", scope, weekbucket.Max)}
+		err = &ArgumentError{"scope", fmt.Sprintf("%q has claims in %s, the last possible week", scope, weekbucket.Max)}
 	}
 	if err == nil {
 		plan.Holds, err = t.holds.named(holds)

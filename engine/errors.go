@@ -17,17 +17,17 @@ var (
 
 	// ErrWeekDropped means that a transaction claimed an event in a week that was dropped before it
 	// committed. Nothing of it was applied; if it is run again, that event is TooOld.
-	ErrWeekDropped = errors.New("hapax: a week this transaction claimed in was dropped before it committed, nothing was applied")
+	ErrWeekDropped = errors.New("hapax: the week of a claim was dropped before the transaction committed, nothing was applied")
 
 	// ErrNotClaimed means that there is no claim for DeadLetter, SetData or driver.Unclaim: the
 	// transaction has not claimed the event, has rolled the claim back, or the claim to withdraw is
 	// absent. Nothing was changed.
-	ErrNotClaimed = errors.New("hapax: the event is not claimed in this way: only the transaction that got Claimed may dead-letter it or set its data, and only a claim with the given record can be withdrawn")
+	ErrNotClaimed = errors.New("hapax: there is no such claim: only the transaction that got Claimed may dead-letter the event or set its data, and only a claim with the given record can be withdrawn")
 
 	// ErrLeaseLost means that a lease no longer holds its claim: another caller has taken the claim
 	// over, the claim was already finished or released, or its week was dropped. Nothing was
 	// changed.
-	ErrLeaseLost = errors.New("hapax: the lease does not hold the claim any more: another caller may have handled the event, do not answer for it")
+	ErrLeaseLost = errors.New("hapax: the lease no longer holds the claim: another caller may have handled the event, do not answer for it")
 
 	// ErrNotOldestWeek means that DropWeek was called for a week that is neither the oldest retained
 	// one nor the oldest one with claims.
@@ -47,7 +47,7 @@ var (
 	// ErrRebuilding means that a scan in the background is still rebuilding the requested figures;
 	// try again later. If the scan has met damage, the error also wraps the storage.DamageError,
 	// and the figures are available once the damage is dropped.
-	ErrRebuilding = errors.New("hapax: the filter and its counts are still being rebuilt: ask again later")
+	ErrRebuilding = errors.New("hapax: the filter and its counts are still being rebuilt: try again later")
 
 	// ErrLimit means that a limit of package limits is reached (distinct names, holds, transaction
 	// size).

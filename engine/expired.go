@@ -122,7 +122,7 @@ func (t *Retention) DropWeek(ctx context.Context, week weekbucket.Week) (DropRep
 		first := t.claimWeeks(stored, weekbucket.Min).first
 		some := first < weekbucket.Max
 		if week == weekbucket.Max || week != t.finder.retained.decideOld && (!some || week != first) {
-			return 0, "", fmt.Errorf("%w: %s is not it (weeks are kept from %s, the first that holds claims is %s)", ErrNotOldestWeek, week, t.finder.retained.decideOld, first)
+			return 0, "", fmt.Errorf("%w, not %s: weeks are retained from %s, the first with claims is %s", ErrNotOldestWeek, week, t.finder.retained.decideOld, first)
 		}
 		if hold, ok := t.holds.lowest(); ok && hold.week() <= week {
 			return 0, "", fmt.Errorf("%w: hold %q keeps %s and later weeks", ErrHeld, hold.Name, hold.week())

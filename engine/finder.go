@@ -26,7 +26,7 @@ func (f *finder) incomplete() error {
 	case f.filters.Trusted():
 		return nil
 	case damage != nil:
-		return fmt.Errorf("%w, when the damage is gone: %w", ErrRebuilding, damage)
+		return fmt.Errorf("%w, after the damage is dropped: %w", ErrRebuilding, damage)
 	}
 	return ErrRebuilding
 }

@@ -118,7 +118,7 @@ func (h *holds) named(names []string) ([]Hold, error) {
 	list := h.among(names)
 	for i, name := range names {
 		if i == len(list) || list[i].Name != name {
-			return nil, &ArgumentError{"hold name", fmt.Sprintf("%q is that of no hold: see Engine.Holds", name)}
+			return nil, &ArgumentError{"hold name", fmt.Sprintf("%q does not exist: see Engine.Holds", name)}
 		}
 	}
 	return list, nil

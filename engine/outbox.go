@@ -91,7 +91,7 @@ func (o *outbox) makeRoom(c *core, bytes uint64) error {
 		return c.stop(err)
 	}
 	if full() {
-		return fmt.Errorf("%w: it has %d bytes of Options.MaxOutboxBytes, %d", ErrOutboxFull, o.size(), c.opt.MaxOutboxBytes)
+		return fmt.Errorf("%w: it has %d bytes, Options.MaxOutboxBytes is %d", ErrOutboxFull, o.size(), c.opt.MaxOutboxBytes)
 	}
 	return nil
 }

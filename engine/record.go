@@ -251,7 +251,7 @@ func parseRecord(b []byte) (r ClaimRecord, topic uint64, err error) {
 		return ClaimRecord{}, 0, fmt.Errorf("%w: claim record of form %#x", storage.ErrNewerFormat, form)
 	}
 	if !r.parseMore(&d, form) {
-		return ClaimRecord{}, 0, fmt.Errorf("%w: claim record %x has a field that would not have been written", storage.ErrDamaged, b)
+		return ClaimRecord{}, 0, fmt.Errorf("%w: claim record %x has an invalid field", storage.ErrDamaged, b)
 	}
 	switch {
 	case d.Bad:

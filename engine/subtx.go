@@ -16,7 +16,7 @@ type subTx struct {
 	base base
 }
 
-var errPartOfPart = errors.New("hapax: a part has no parts: begin them from the transaction of Update")
+var errPartOfPart = errors.New("hapax: a part cannot have parts: begin them in the transaction of Update")
 
 // beginPart begins a part of the transaction and returns the part's own transaction.
 func (tx *Tx) beginPart() (*Tx, error) {
