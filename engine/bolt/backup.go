@@ -12,7 +12,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/storedir"
 )
 
-// backups makes backups of the store.
+// backups writes backups of the store.
 type backups struct {
 	core     *core
 	identity *identity
@@ -36,7 +36,7 @@ func (b *backups) Backup(ctx context.Context, dir string) error {
 	return nil
 }
 
-// backupTo is Backup to a directory that was just made.
+// backupTo is Backup to a directory that was just created.
 func (b *backups) backupTo(ctx context.Context, dir *storedir.Dir) error {
 	if err := dir.Lock(b.core.o.LockTimeout); err != nil {
 		return err
@@ -54,7 +54,7 @@ func (b *backups) backupTo(ctx context.Context, dir *storedir.Dir) error {
 	return sidecar.WriteIdentity(dir.FS(), dir.Path(), sidecar.Bolt, id)
 }
 
-// removeCopy removes the files of Backup, as far as it can, and no others.
+// removeCopy removes the files that Backup has written, and no others. It ignores errors.
 func removeCopy(dir *storedir.Dir) {
 	dir.RemoveSelf(sidecar.IdentityName, sidecar.IdentityName+".tmp", fileName, copyFileName, cleanName, cleanName+".tmp")
 }
@@ -102,7 +102,7 @@ func (tx *readTx) copyDir(ctx context.Context, b *builder, dir []byte, space byt
 	return err
 }
 
-// attestCopy writes the record of a clean close for the copy.
+// attestCopy writes the copy's record of a clean close.
 func attestCopy(dir *storedir.Dir, id storage.Identity) error {
 	f, err := dir.OpenFile(copyFileName, os.O_RDONLY)
 	if err != nil {

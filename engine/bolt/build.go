@@ -11,21 +11,21 @@ import (
 	bbolt "go.etcd.io/bbolt"
 )
 
-// A builder writes a new file from entries that come in key order, each of them sealed: an empty
-// store, or a backup. The file is not read before build has returned.
+// A builder writes a new file, an empty store or a backup, from sealed entries in key order. The
+// file is not read before build has returned.
 type builder struct {
 	db      *bbolt.DB
 	tx      *bbolt.Tx
-	stuck   bool // bbolt may have kept its lock when it panicked
-	pending int  // bytes in tx
+	stuck   bool // bbolt has panicked and may still hold its lock
+	pending int  // size of tx
 	sums    map[string]*sum
 }
 
 // buildTxBytes is the size of one transaction of a builder.
 const buildTxBytes = 4 << 20
 
-// build writes a new file with the entries that fill puts. Like the store's own file, it may be on a
-// disk that fails while bbolt reads it through its mapping.
+// build writes a new file with the entries that fill puts. bbolt reads it through a mapping, so a
+// failing disk may cause a memory fault, as with the store's own file.
 func build(dir *storedir.Dir, name string, o Options, id storage.Identity, seq uint64, fill func(b *builder) error) error {
 	b := &builder{sums: map[string]*sum{
 		string(sumKey(stateSpace, nil)):   {},
@@ -74,7 +74,7 @@ func (b *builder) begin() (err error) {
 	return err
 }
 
-// put adds an entry to the tree with the named sum; dirs are the names of its buckets.
+// put adds an entry to the tree in the bucket dirs, and to the sum with the given name.
 func (b *builder) put(dirs [][]byte, sumName string, key, value, entry []byte) error {
 	if b.pending > buildTxBytes {
 		if err := b.tx.Commit(); err != nil {
@@ -102,7 +102,7 @@ func (b *builder) put(dirs [][]byte, sumName string, key, value, entry []byte) e
 	return bucket.Put(key, append([]byte(nil), value...))
 }
 
-// finish writes sums and head, syncs and closes the file.
+// finish writes the sums and the head, then syncs and closes the file.
 func (b *builder) finish(id storage.Identity, seq uint64) error {
 	h := head{uuid: id.UUID, incarnation: id.Incarnation, seq: seq, txid: uint64(b.tx.ID())}
 	sums := b.tx.Bucket(sumsDir)
@@ -120,7 +120,7 @@ func (b *builder) finish(id storage.Identity, seq uint64) error {
 	return b.db.Close()
 }
 
-// putSealed puts a small record with its checksum, and adds the entry to s.
+// putSealed puts a small record with its checksum and adds the entry to s.
 func putSealed(to *bbolt.Bucket, space byte, key, record []byte, s *sum) error {
 	entry := pages.AppendEntry(make([]byte, 0, len(key)+len(record)+pages.SealSize), pages.Seed(space, nil), key, record)
 	if s != nil {

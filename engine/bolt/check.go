@@ -9,9 +9,9 @@ import (
 	"github.com/hapax-dev/hapax/engine/bolt/internal/pages"
 )
 
-// A checker reads all that a readTx contains and compares it with the checksums and sums, and the
-// used pages with the list of free ones. It trusts no byte: it ends, within bounds, whatever the
-// bytes are.
+// A checker reads all data of a readTx, compares it with the checksums and sums, and compares the
+// used pages with the list of free ones. It trusts no byte: it terminates, in bounded time and
+// memory, whatever the bytes are.
 type checker struct {
 	ctx    context.Context
 	at     *readTx
@@ -20,7 +20,7 @@ type checker struct {
 	broken bool
 }
 
-// check calls report for each error, and continues where it can unless report returns an error.
+// check calls report for each error, and continues where it can, unless report returns an error.
 func (tx *readTx) check(ctx context.Context, freelist uint64, report func(error) error) error {
 	k := &checker{ctx: ctx, at: tx, report: report, used: pages.NewUsed(&tx.pages)}
 	sums := map[string]sum{}
@@ -34,7 +34,7 @@ func (tx *readTx) check(ctx context.Context, freelist uint64, report func(error)
 		func() error { return k.unclaimed(sums) },
 		func() error {
 			if k.broken {
-				return nil // the used pages are unknown
+				return nil // not all used pages are known
 			}
 			return k.used.CheckFree(freelist)
 		},
@@ -46,7 +46,7 @@ func (tx *readTx) check(ctx context.Context, freelist uint64, report func(error)
 	return nil
 }
 
-// problem reports an error; the error that it returns ends the check.
+// problem reports an error. If it returns an error, the check ends.
 func (k *checker) problem(err error) error {
 	if err == nil {
 		return nil
@@ -58,7 +58,7 @@ func (k *checker) problem(err error) error {
 	return k.report(err)
 }
 
-// walk reads all entries of a tree, and marks its pages as used.
+// walk reads all entries of a tree and marks its pages as used.
 func (k *checker) walk(t pages.Tree, fn func(c *pages.Cursor) error) error {
 	return t.With(func(c *pages.Cursor) error {
 		c.Seen = k.used.Mark
@@ -144,7 +144,7 @@ func (k *checker) entries(dir []byte, space byte, sums map[string]sum, each func
 	return k.compare(t, string(sumKey(space, nil)), sums, each)
 }
 
-// compare walks a tree of entries and compares it with its sum, which it takes out of sums.
+// compare walks a tree of entries and compares it with its sum, which it removes from sums.
 func (k *checker) compare(t pages.Tree, name string, sums map[string]sum, each func(c *pages.Cursor) error) error {
 	var got sum
 	err := k.walk(t, func(c *pages.Cursor) error {
@@ -162,7 +162,8 @@ func (k *checker) compare(t pages.Tree, name string, sums map[string]sum, each f
 	return err
 }
 
-// journal also checks that there is no gap up to the newest batch.
+// journal is compare for the journal. It also checks that the journal has no gap before the newest
+// batch.
 func (k *checker) journal(sums map[string]sum, seq uint64) error {
 	last := uint64(0)
 	err := k.entries(journalDir, journalSpace, sums, func(c *pages.Cursor) error {
@@ -182,7 +183,7 @@ func (k *checker) journal(sums map[string]sum, seq uint64) error {
 	return err
 }
 
-// unclaimed finds the sums of trees that do not exist.
+// unclaimed reports the sums of trees that do not exist.
 func (k *checker) unclaimed(sums map[string]sum) error {
 	if len(sums) > 0 {
 		return pages.Damaged("%d buckets are missing", len(sums))

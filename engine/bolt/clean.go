@@ -16,8 +16,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/storedir"
 )
 
-// The file CLEAN means that the store was closed after its last write, and has a checksum of every
-// byte of claims.bolt. It exists, or the file has changed since:
+// The file CLEAN means that the store was closed after its last write. It has a checksum of
+// claims.bolt, and is removed before the file is next changed:
 //
 //	| HAPAXCLN | format u32 | uuid 16 | incarnation u64 | seq u64 | txid u64 | file size u64 | xxhash64 of the file | CRC-32C |
 //
@@ -62,7 +62,7 @@ func parseClean(b []byte) (r clean, err error) {
 	return r, nil
 }
 
-// readClean returns the record of a clean close, found = false if there is none.
+// readClean returns the record of a clean close. found is false if there is none.
 func readClean(dir *storedir.Dir) (r clean, found bool, err error) {
 	b, err := dir.ReadFile(cleanName)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -93,7 +93,7 @@ func (r *clean) attest(f *os.File, id storage.Identity) error {
 	return nil
 }
 
-// writeClean writes the record of a clean close next to the file.
+// writeClean writes the record of a clean close.
 func writeClean(files sidecar.FS, dir string, f *os.File, id storage.Identity, seq, txid uint64) error {
 	size, hash, err := hashFile(f)
 	if err != nil {
@@ -110,7 +110,7 @@ func writeClean(files sidecar.FS, dir string, f *os.File, id storage.Identity, s
 	return nil
 }
 
-// hashFile reads the file once, in order.
+// hashFile reads the file once, from start to end.
 func hashFile(f *os.File) (size, hash uint64, err error) {
 	info, err := f.Stat()
 	if err != nil {

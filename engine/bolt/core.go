@@ -15,11 +15,12 @@ import (
 	bbolt "go.etcd.io/bbolt"
 )
 
-// ErrFailed is wrapped by the error of the write that failed and by those of all later writes,
-// together with the cause. The store must be closed; opened again, it has all confirmed batches.
+// ErrFailed means that a write has failed. The errors of that write and of all later ones wrap
+// ErrFailed and the cause. Close the store; when it is opened again, it has all confirmed batches.
 var ErrFailed = errors.New("hapax: bolt: a write to the store failed, nothing more is written")
 
-// A core is what the parts of a store share: directory, file, bbolt, and whether a write has failed.
+// A core has what the parts of a store share: directory, file, bbolt, and whether a write has
+// failed.
 type core struct {
 	dir *storedir.Dir // locked
 	o   Options
@@ -28,13 +29,14 @@ type core struct {
 	db       *bbolt.DB
 	pageSize int
 
-	// txid is the newest transaction known to be durable. Every read sees it, or a later one.
+	// txid is the newest transaction known to be durable. Every read sees at least this one.
 	txid    atomic.Uint64
 	written atomic.Uint64 // bytes, see Usage
 
-	// failure is the first error of a write. It is set once, and then nothing is written any more.
+	// failure is the first error of a write. After it is set, nothing more is written.
 	failure atomic.Pointer[failure]
-	// stuck says that bbolt may have kept its locks when it panicked: it is not called any more.
+	// stuck means that bbolt has panicked and may still hold its locks, so it must not be called
+	// again.
 	stuck atomic.Bool
 }
 
@@ -54,10 +56,10 @@ func (c *core) newestTx() (*readTx, pages.Meta, error) {
 // path returns the path of a file in the directory.
 func (c *core) path(name string) string { return filepath.Join(c.dir.Path(), name) }
 
-// files returns the file system for sidecars and other small files.
+// files returns the file system for small files such as sidecars.
 func (c *core) files() sidecar.FS { return c.o.files(c.dir.FS()) }
 
-// release releases all that open has acquired.
+// release releases everything that Open has acquired.
 func (c *core) release() error {
 	var errs []error
 	if c.db != nil {
@@ -73,7 +75,7 @@ func (c *core) release() error {
 	return errors.Join(append(errs, c.dir.Close())...)
 }
 
-// view runs fn on the newest state, whose pages do not change until fn returns.
+// view runs fn on the newest state. Its pages do not change until fn returns.
 func (c *core) view(fn func(tx *readTx) error) error {
 	failed := c.failure.Load()
 	if failed != nil && errors.Is(failed.err, storage.ErrMoved) {
@@ -92,7 +94,7 @@ func (c *core) view(fn func(tx *readTx) error) error {
 	case id < want:
 		return pages.Damaged("the meta page of transaction %d is gone, %d is the newest", want, id)
 	case id > want && failed != nil:
-		return failed.err // the state after the failed write may not be durable
+		return failed.err // the state that the failed write left may not be durable
 	}
 	return fn(c.readTxOf(tx))
 }
@@ -107,11 +109,11 @@ func (c *core) readTxOf(tx *bbolt.Tx) *readTx {
 	}}
 }
 
-// ready checks that bbolt finds a meta page at least as new as want. If bbolt found none, it would
-// panic, and keep its locks forever.
+// ready checks that the file has a valid meta page at least as new as want. Without one, bbolt
+// would panic and keep its locks forever.
 func (c *core) ready(want uint64) error {
 	if c.stuck.Load() {
-		return pages.Damaged("bbolt gave up on it before")
+		return pages.Damaged("bbolt has panicked on it before")
 	}
 	newest, _, err := pages.ReadMetas(c.file, c.pageSize)
 	if err != nil {
@@ -132,7 +134,7 @@ func (c *core) begin(writable bool) (tx *bbolt.Tx, err error) {
 	return tx, err
 }
 
-// stuckOnPanic is deferred: after a panic bbolt is not called any more.
+// stuckOnPanic is deferred around calls of bbolt. After a panic, it sets stuck.
 func (c *core) stuckOnPanic() {
 	if p := recover(); p != nil {
 		c.stuck.Store(true)
@@ -140,13 +142,13 @@ func (c *core) stuckOnPanic() {
 	}
 }
 
-// guard runs fn, which calls bbolt, and turns a panic or a memory fault into an error: bbolt
-// asserts its data, and reads through a mapping.
+// guard runs fn, which calls bbolt, and converts a panic or a memory fault into an error: bbolt
+// panics on invalid data, and reads through a mapping.
 func guard(fn func() error) error {
 	return guardAs(fmt.Errorf("%w: %s", storage.ErrDamaged, fileName), fn)
 }
 
-// guardAs is guard with what the error wraps.
+// guardAs is guard with an error for the result to wrap.
 func guardAs(failed error, fn func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -157,7 +159,7 @@ func guardAs(failed error, fn func() error) (err error) {
 	return fn()
 }
 
-// fail makes err the store's failure, if it has none yet, and returns the failure.
+// fail sets the store's failure to err, unless it is already set, and returns it.
 func (c *core) fail(err error) error {
 	c.failure.CompareAndSwap(nil, &failure{fmt.Errorf("%w: %w", ErrFailed, err)})
 	return c.failure.Load().err

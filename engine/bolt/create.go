@@ -13,12 +13,13 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/storedir"
 )
 
-// survey reports whether dir is a store. If not, create must be able to make or complete one:
+// survey reports whether dir is a store. If not, it returns an error unless create can make or
+// complete one:
 //
 //	claims.bolt.new is written | renamed to claims.bolt | HAPAX is written
 //
-// The store is not visible as one before the last step. A claims.bolt without HAPAX is replaced
-// only if it has no batch: a store whose HAPAX was lost is not mistaken for a new one. survey
+// The directory is a store only after the last step. A claims.bolt without HAPAX is replaced only
+// if it has no batch, so that a store whose HAPAX was lost is not taken for a new one. survey
 // changes nothing.
 func survey(dir *storedir.Dir) (exists bool, err error) {
 	_, err = sidecar.ReadIdentity(dir.FS(), dir.Path(), sidecar.Bolt)
@@ -47,7 +48,7 @@ func survey(dir *storedir.Dir) (exists bool, err error) {
 	return false, nil
 }
 
-// unused returns an error unless the file is one that create has just made.
+// unused returns an error unless create has made the file and nothing was written to it since.
 func unused(dir *storedir.Dir) error {
 	f, err := dir.OpenFile(fileName, os.O_RDONLY)
 	if err != nil {
@@ -74,7 +75,7 @@ func unused(dir *storedir.Dir) error {
 	return nil
 }
 
-// create makes a new store in dir.
+// create creates a store in dir.
 func create(dir *storedir.Dir, o Options) error {
 	id := storage.NewIdentity()
 	if err := errors.Join(removeIfThere(dir, newFileName), removeIfThere(dir, cleanName)); err != nil {
@@ -93,7 +94,7 @@ func create(dir *storedir.Dir, o Options) error {
 	return nil
 }
 
-// install gives a complete file its name, durably.
+// install durably renames a complete file to its final name.
 func install(dir *storedir.Dir, name string) error {
 	f, err := dir.OpenFile(name, os.O_RDWR)
 	if err != nil {

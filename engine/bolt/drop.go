@@ -15,8 +15,8 @@ type dropper struct {
 	writer *writer
 }
 
-// dropTxPages bounds the pages that one transaction of Drop frees, unless one bucket alone has
-// more, because Apply waits for it.
+// dropTxPages is the maximum number of pages that one transaction of Drop frees, unless a single
+// bucket has more. It is limited because Apply waits for the transaction.
 const dropTxPages = 4096
 
 func (d *dropper) Drop(buckets []storage.Bucket) error {
@@ -51,8 +51,8 @@ func (d *dropper) Drop(buckets []storage.Bucket) error {
 	return d.drop(group)
 }
 
-// verified reads a bucket completely and returns the estimated size of its claims, 0 if there are
-// none.
+// verified reads and checks a whole bucket and returns the estimated size of its claims, 0 if there
+// are none.
 func (d *dropper) verified(prefix []byte) (size uint64, err error) {
 	err = d.core.view(func(tx *readTx) error {
 		t, found, err := tx.bucket(prefix)

@@ -7,14 +7,14 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// An identity is the store's, with the format in the directory.
+// An identity has the store's identity and the format in the directory.
 type identity struct {
 	core   *core
 	id     storage.Identity
-	raised bool // it has this build's format; guarded by writing
+	raised bool // the directory has this build's format; guarded by writing
 }
 
-// raiseFormat gives a store of an older format this build's, before the first transaction that an
+// raiseFormat raises the format of a store to this build's before the first transaction that an
 // older build might misread.
 func (i *identity) raiseFormat() error {
 	if i.raised {

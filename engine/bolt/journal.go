@@ -8,7 +8,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/bolt/internal/pages"
 )
 
-// A journal is the batches' journal entries.
+// A journal reads and trims the journal entries of batches.
 type journal struct {
 	core   *core
 	writer *writer
@@ -27,7 +27,7 @@ func (j *journal) TrimJournal(below uint64) error {
 }
 
 func (j *journal) trimOnce(below uint64) (more bool, err error) {
-	// It looks first, because a transaction costs two syncs.
+	// A transaction costs two syncs, so check first whether it is necessary.
 	some := false
 	err = j.core.view(func(tx *readTx) error {
 		t, err := tx.dir(journalDir)

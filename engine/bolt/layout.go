@@ -16,9 +16,9 @@ import (
 //	state    's' and the state's key -> value
 //	sums     which tree -> its sum: 'c' and the prefix, 'j' or 's'
 //
-// Every value but a bucket ends in a checksum (see internal/pages/seal.go). The checks form one chain: a meta page
-// has bbolt's checksum and a transaction number; the head must have the same number, and has a
-// checksum of the sums; each sum covers one tree.
+// Every value except a bucket ends in a checksum (see internal/pages/seal.go). The checks form a
+// chain: a meta page has bbolt's checksum and a transaction number; the head has the same number
+// and a sum of the sums; each sum covers one tree.
 var (
 	claimsDir  = []byte("claims")
 	journalDir = []byte("journal")
@@ -29,7 +29,7 @@ var (
 	headKey = []byte("head")
 )
 
-// The spaces. Stored forever.
+// The spaces of checksums. The values are stored and must not change.
 const (
 	claimSpace   = 'c'
 	stateSpace   = 's'
@@ -46,9 +46,9 @@ func sumKey(space byte, prefix []byte) []byte { return append([]byte{space}, pre
 
 func journalKey(seq uint64) []byte { return binary.BigEndian.AppendUint64(nil, seq) }
 
-// A sum describes the entries of a tree, independent of their order: how many, the exclusive or of
-// their xxhash64 (over key, record and checksum), and their size. Stored as three uint64, big
-// endian.
+// A sum describes the entries of a tree, independent of their order: their number, the exclusive or
+// of their xxhash64 (over key, record and checksum), and their size. It is stored as three uint64,
+// big endian.
 type sum struct {
 	count uint64
 	xor   uint64
@@ -90,8 +90,8 @@ func parseSum(b []byte) (sum, error) {
 //
 //	| format u8 | uuid 16 | incarnation u64 | seq u64 | txid u64 | sum of the sums, 24 |
 //
-// Numbers are big endian. seq is that of the newest batch, txid that of the transaction of bbolt
-// which wrote the head.
+// Numbers are big endian. seq is the number of the newest batch, txid that of the bbolt transaction
+// that wrote the head.
 type head struct {
 	uuid        [16]byte
 	incarnation uint64

@@ -18,7 +18,7 @@ const (
 	sidecarSuffix = ".sidecar"
 )
 
-// isOurs reports whether a file is one of the store's.
+// isOurs reports whether a file belongs to the store.
 func isOurs(name string) bool {
 	name = strings.TrimSuffix(name, ".tmp")
 	switch name {

@@ -16,32 +16,32 @@ import (
 	"github.com/hapax-dev/hapax/internal/untrusted"
 )
 
-// Options of a store. The zero value of each field is its stated default.
+// Options configure a store. The zero value of each field is the stated default.
 type Options struct {
-	// LockTimeout is how long Open waits for another process to leave the directory; 0 is one
+	// LockTimeout is how long Open waits for another process to release the directory. 0 = 1
 	// second.
 	LockTimeout time.Duration
 
-	// MaxFileBytes is the size that the file may reach; 0 is 16 GiB, or 512 MiB where addresses
-	// have 32 bits. A batch that needs more fails, and with it the store; opened again with a
-	// larger maximum, the store continues. That much address space is reserved while the store is
-	// open, but no memory. (On Windows nothing is reserved, because the file would grow to that
-	// size: an Apply whose file exceeds its mapping waits for the reads in progress.)
+	// MaxFileBytes is the maximum size of the file. 0 = 16 GiB, or 512 MiB on systems with 32-bit
+	// addresses. A batch that needs more fails, and the store with it; open the store again with a
+	// larger maximum to continue. That much address space is reserved while the store is open, but
+	// no memory. (On Windows nothing is reserved, because the file would grow to that size: an
+	// Apply that needs a larger mapping waits for the reads in progress.)
 	MaxFileBytes int64
 
-	// Logger receives what Open finds wrong with the modes of the directory. nil = slog.Default().
+	// Logger receives warnings of Open about the modes of the directory. nil = slog.Default().
 	Logger *slog.Logger
 
 	// For tests.
-	opened func(*os.File)              // is called with the file that bbolt has opened
-	files  func(sidecar.FS) sidecar.FS // wraps what sidecars and CLEAN are written to
+	opened func(*os.File)              // called with the file that bbolt has opened
+	files  func(sidecar.FS) sidecar.FS // wraps the file system for sidecars and CLEAN
 }
 
 const (
 	defaultLockTimeout = time.Second
 	minFileBytes       = 1 << 20
 
-	fileBytes32 = int64(512) << 20 // default of MaxFileBytes where addresses have 32 bits
+	fileBytes32 = int64(512) << 20 // default of MaxFileBytes with 32-bit addresses
 	fileBytes64 = int64(16) << 30
 
 	// fullPages is the fill percentage where entries are appended in key order.
@@ -103,8 +103,8 @@ func (o *Options) bbolt(dir *storedir.Dir) *bbolt.Options {
 	return b
 }
 
-// growStep is how much the file grows at a time: each growth costs a sync, and each byte occupies
-// one on the disk.
+// growStep is how much the file grows at a time. Each growth costs a sync, and unused bytes occupy
+// disk space.
 func growStep(size int64) int { return int(min(max(size/8, minGrowStep), 16<<20)) }
 
 const minGrowStep = 128 << 10

@@ -27,8 +27,8 @@ func (tx *readTx) dir(name []byte) (pages.Tree, error) {
 	return t, err
 }
 
-// bucket opens the claims under a prefix. If there are none, the sums must agree: names of buckets
-// have no checksum.
+// bucket opens the claims under a prefix. If there are none, it checks that the sums agree, because
+// names of buckets have no checksum.
 func (tx *readTx) bucket(prefix []byte) (t pages.Tree, found bool, err error) {
 	claims, err := tx.dir(claimsDir)
 	if err != nil {
@@ -61,7 +61,7 @@ func (tx *readTx) sum(key []byte) (s sum, found bool, err error) {
 	return s, found, err
 }
 
-// head reads the head, which must be of the same transaction.
+// head reads the head and checks that it is of the same transaction.
 func (tx *readTx) head() (h head, err error) {
 	t, err := tx.dir(metaDir)
 	if err != nil {

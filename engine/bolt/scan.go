@@ -8,7 +8,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// buckets calls fn for each bucket's prefix, in key order. It reads the sums, which have checksums.
+// buckets calls fn with each bucket's prefix, in key order. It reads the sums, because these have
+// checksums.
 func (tx *readTx) buckets(fn func(prefix []byte, s sum) error) error {
 	t, err := tx.dir(sumsDir)
 	if err != nil {
@@ -26,8 +27,8 @@ func (tx *readTx) buckets(fn func(prefix []byte, s sum) error) error {
 	})
 }
 
-// scan visits the claims in the span in key order, and compares each bucket with its sum if it has
-// read all of it.
+// scan visits the claims in the span in key order. It compares each completely read bucket with its
+// sum.
 func (tx *readTx) scan(ctx context.Context, span storage.Span, fn func(prefix []byte, c *pages.Cursor) error) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -10,10 +10,10 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// The sidecars of the engine.
+// sidecars reads and writes the engine's sidecars.
 type sidecars struct {
 	core      *core
-	replacing sync.Mutex // held while a sidecar is written: two writes of one name would share the temporary file
+	replacing sync.Mutex // held while a sidecar is written, since two writes of one name would share the temporary file
 }
 
 func (s *sidecars) WriteSidecar(name string, write func(io.Writer) error) error {
@@ -68,7 +68,7 @@ func checkSidecarName(name string) error {
 type counter struct {
 	io.Writer
 	n   *atomic.Uint64
-	err error // the first one
+	err error // the first error
 }
 
 func (c *counter) Write(p []byte) (int, error) {

@@ -17,9 +17,9 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/storedir"
 )
 
-// A Store is a storage.Store in one bbolt file. Make it with Open.
+// A Store is a storage.Store in one bbolt file. Open returns one.
 type Store struct {
-	// Each part refers to the parts that it needs, and to none that needs it.
+	// Each part refers only to parts that it needs, without cycles.
 	oneEngine   storage.OneEngine
 	core        core
 	identity    identity
@@ -35,16 +35,16 @@ type Store struct {
 
 	lastSeq uint64 // when opened
 	closing sync.Once
-	closed  error // what Close has returned
+	closed  error // result of Close
 }
 
 var _ storage.Store = (*Store)(nil)
 
 // Open opens the store in dir, and creates it if dir is missing or empty.
 //
-// When it returns, every batch up to LastSeq is durable. It returns an error that wraps
-// storage.ErrLocked if the directory is open elsewhere, storage.ErrForeign if it is not a store of
-// this package, storage.ErrNewerFormat, or storage.ErrDamaged; the file is untouched then.
+// When it returns, every batch up to LastSeq is durable. The error wraps storage.ErrLocked if the
+// directory is open elsewhere, storage.ErrForeign if it is not a store of this package,
+// storage.ErrNewerFormat, or storage.ErrDamaged; in these cases the file is unchanged.
 func Open(dir string, o Options) (*Store, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func Open(dir string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// newStore combines a store's parts. None of them is used before the store is open.
+// newStore connects the parts of a store. None of them is used before the store is open.
 func newStore(dir *storedir.Dir, o Options) *Store {
 	s := &Store{core: core{dir: dir, o: o}}
 	c := &s.core
@@ -78,7 +78,7 @@ func newStore(dir *storedir.Dir, o Options) *Store {
 }
 
 func (s *Store) open() error {
-	// Check before the lock file is made: a foreign directory remains unchanged.
+	// Check before creating the lock file, so that a foreign directory remains unchanged.
 	if _, err := survey(s.core.dir); err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (s *Store) examine() (*readTx, error) {
 		}
 		return nil, fmt.Errorf("hapax: opening the store: %w", err)
 	}
-	// After a kill the newest pages may be only in the page cache.
+	// After a kill, the newest pages may exist only in the page cache.
 	if err := errors.Join(s.core.file.Sync(), s.core.dir.Sync()); err != nil {
 		return nil, fmt.Errorf("hapax: syncing %s: %w", fileName, err)
 	}
@@ -159,7 +159,7 @@ func (s *Store) examine() (*readTx, error) {
 		return nil, pages.Damaged("%s is of batch %d, the file of batch %d", cleanName, record.seq, h.seq)
 	}
 	if !closed {
-		// One sequential pass, so that the walk along the trees finds the pages in memory.
+		// One sequential pass loads the pages into memory for the walk of the trees.
 		if _, _, err := hashFile(s.core.file); err != nil {
 			return nil, err
 		}
@@ -193,10 +193,10 @@ func (s *Store) openDB() error {
 // LastSeq returns the number of the newest batch at Open.
 func (s *Store) LastSeq() uint64 { return s.lastSeq }
 
-// Close checks the whole store, leaves a record of the file's checksum that the next Open compares,
-// and releases the directory. It returns storage.ErrDamaged, and leaves no record, if the check
-// finds something. A store that was not written since it was opened after a clean close already has
-// its record. A second Close returns the result of the first.
+// Close checks the whole store, writes a record with the file's checksum for the next Open, and
+// releases the directory. If the check finds damage, it writes no record and returns
+// storage.ErrDamaged. A store that was closed cleanly and not written since already has a record. A
+// second Close returns the result of the first.
 func (s *Store) Close() error {
 	s.oneEngine.Retire()
 	s.closing.Do(func() { s.closed = s.close() })
@@ -234,7 +234,7 @@ func (s *Store) leaveClean() error {
 }
 
 // Apply commits the batch in one transaction of bbolt, which syncs twice: the pages, then the meta
-// page. So the batch is durable when Apply returns, and wait returns at once. After any error
+// page. So the batch is durable when Apply returns, and wait returns at once. After an error
 // nothing more is written.
 func (s *Store) Apply(b *storage.Batch) (wait func() error, err error) {
 	return s.writer.Apply(b)
@@ -250,14 +250,13 @@ func (s *Store) Claim(key []byte) (record []byte, found bool, err error) {
 	return s.claimReader.Claim(key)
 }
 
-// Scan calls fn for each claim in the span, as of the call to started. Batches are applied
-// meanwhile; the pages that they replace are not reused before the scan has ended, so that the file
-// may grow.
+// Scan calls fn for each claim in the span, as of the call to started. Batches may be applied
+// meanwhile; the pages that they replace are not reused until the scan ends, so the file may grow.
 func (s *Store) Scan(ctx context.Context, span storage.Span, started func(), fn func(key, record []byte) error) error {
 	return s.claimReader.Scan(ctx, span, started, fn)
 }
 
-// Buckets calls fn for each bucket with a claim; it reads only the list of buckets.
+// Buckets calls fn for each bucket with a claim. It reads only the list of buckets.
 func (s *Store) Buckets(fn func(storage.Bucket) error) error {
 	return s.claimReader.Buckets(fn)
 }
@@ -267,62 +266,61 @@ func (s *Store) State(key []byte) (value []byte, found bool, err error) {
 	return s.reader.State(key)
 }
 
-// ScanState calls fn for each state in the span, from one snapshot.
+// ScanState calls fn for each key and value in the span, from one snapshot.
 func (s *Store) ScanState(span storage.Span, fn func(key, value []byte) error) error {
 	return s.reader.ScanState(span, fn)
 }
 
-// Journal calls fn for each stored entry from batch from on, from one snapshot.
+// Journal calls fn for each stored entry at or after batch from, in one snapshot.
 func (s *Store) Journal(from uint64, fn func(seq uint64, entry []byte) error) error {
 	return s.journal.Journal(from, fn)
 }
 
-// TrimJournal removes the entries of batches below a number, some hundred of them in a transaction.
+// TrimJournal removes the entries of batches before below, some hundred of them in each
+// transaction.
 func (s *Store) TrimJournal(below uint64) error {
 	return s.journal.TrimJournal(below)
 }
 
-// Drop removes the claims of the buckets, some thousand pages in a transaction. Before that it
-// reads each bucket completely, while Apply may run, and compares it with its sum: bbolt frees the
-// pages to which a damaged one refers, even if they belong to another tree.
+// Drop removes the claims of the buckets, some thousand pages in each transaction. First it reads
+// each bucket completely, while Apply may run, and compares it with its sum: otherwise bbolt would
+// free all pages to which a damaged page refers, even if they belong to another tree.
 func (s *Store) Drop(buckets []storage.Bucket) error {
 	return s.dropper.Drop(buckets)
 }
 
-// ReadSidecar calls read with the sidecar's content.
+// ReadSidecar calls read with the content of the sidecar.
 func (s *Store) ReadSidecar(name string, read func(r io.Reader, size int64) error) error {
 	return s.sidecars.ReadSidecar(name, read)
 }
 
-// WriteSidecar replaces the sidecar. An error of write itself, and a full disk, leave the old one
-// and cause no failure; any other error of the disk fails the store.
+// WriteSidecar replaces the sidecar. After an error of write, or if the disk is full, the old
+// content remains and the store continues; any other disk error fails the store.
 func (s *Store) WriteSidecar(name string, write func(io.Writer) error) error {
 	return s.sidecars.WriteSidecar(name, write)
 }
 
-// Usage returns the sizes. DiskBytes is the length of all files of the directory, ReclaimableBytes
-// that of the free pages, which the file keeps for reuse. WrittenBytes counts the pages of each
-// transaction, the meta pages and the sidecars.
+// Usage returns the store's sizes. DiskBytes is the size of all files in the directory,
+// ReclaimableBytes the size of the free pages, which the file keeps for reuse. WrittenBytes counts
+// the pages of each transaction, the meta pages and the sidecars.
 func (s *Store) Usage() (storage.Usage, error) {
 	return s.meter.Usage()
 }
 
-// BucketBytes estimates the size from the bucket's sum: entries and their headers, in pages that
-// are two thirds full.
+// BucketBytes estimates the size from the bucket's sum, for pages that are two thirds full.
 func (s *Store) BucketBytes(b storage.Bucket) (uint64, error) {
 	return s.meter.BucketBytes(b)
 }
 
-// Verify reads the whole store, from one snapshot, and reports what Open would reject after an
-// unclean end.
+// Verify reads the whole store in one snapshot, and reports what Open would reject after a crash.
 func (s *Store) Verify(ctx context.Context, report func(problem string)) error {
 	return s.verifier.Verify(ctx, report)
 }
 
-// Backup copies the store, as of the time of the call, to dir. The copy has no free pages and full
-// ones: it is the smallest form of the store. All data is checked during the copy, and the copy has
-// a record of a clean close. Sidecars are not copied, because the engine can make them again from
-// the data. An interrupted backup leaves nothing that is mistaken for a store.
+// Backup copies the store, as of the call, to dir. The copy is compact: its pages are full, and
+// none are free. All data is checked while it is copied, and the copy has a record of a clean
+// close. Sidecars are not copied, because the engine can rebuild them from the data. An interrupted
+// backup is never taken for a store.
 func (s *Store) Backup(ctx context.Context, dir string) error {
 	return s.backups.Backup(ctx, dir)
 }
@@ -333,10 +331,10 @@ func (s *Store) Acquire() error { return s.oneEngine.Acquire() }
 // Release implements storage.Store.
 func (s *Store) Release() { s.oneEngine.Release() }
 
-// Reclaim returns at once. The next batches reuse the pages of a dropped bucket, but the file never
-// shrinks by itself: a Backup is a copy without free pages.
+// Reclaim returns at once. Later batches reuse the pages of a dropped bucket. The file never
+// shrinks; a Backup is a copy without free pages.
 func (s *Store) Reclaim(context.Context, []storage.Bucket) error { return nil }
 
-// ReclaimState returns at once, for the same reason. The bytes of removed states remain in free
-// pages of the file until these are reused.
+// ReclaimState returns at once, for the same reason. Removed values remain in free pages of the
+// file until these are reused.
 func (s *Store) ReclaimState(context.Context, storage.Span) error { return nil }

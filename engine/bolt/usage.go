@@ -8,7 +8,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A meter measures the store.
+// A meter measures the size of the store.
 type meter struct{ core *core }
 
 func (m *meter) Usage() (storage.Usage, error) {
@@ -20,7 +20,7 @@ func (m *meter) Usage() (storage.Usage, error) {
 	for _, name := range names {
 		info, err := m.core.dir.Lstat(name)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // replaced meanwhile
+			continue // the file was replaced meanwhile
 		}
 		if err != nil {
 			return storage.Usage{}, fmt.Errorf("hapax: looking at the store's directory: %w", err)

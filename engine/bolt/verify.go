@@ -34,7 +34,7 @@ func (v *verifier) Verify(ctx context.Context, report func(problem string)) erro
 			case older != nil && older.ID == tx.pages.ID:
 				return tx.check(ctx, older.Freelist, tell(report))
 			}
-			overtaken = true // by two transactions, since the view began
+			overtaken = true // two transactions have committed since the view began
 			return ctx.Err()
 		})
 		if !overtaken || err != nil {

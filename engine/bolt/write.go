@@ -16,11 +16,10 @@ type writer struct {
 	core     *core
 	identity *identity
 
-	// writing is held by the goroutine that changes the file, for one transaction, and guards the
-	// fields below it.
+	// writing is held during each transaction, and guards the fields below.
 	writing sync.Mutex
-	clean   bool   // CLEAN is there
-	seq     uint64 // of the newest batch
+	clean   bool   // CLEAN exists
+	seq     uint64 // number of the newest batch
 }
 
 func (w *writer) Apply(b *storage.Batch) (wait func() error, err error) {
@@ -45,7 +44,7 @@ func (w *writer) Apply(b *storage.Batch) (wait func() error, err error) {
 
 func durable() error { return nil }
 
-// update runs fn in a transaction and commits it, with a new head. Any error fails the store.
+// update runs fn in a transaction and commits it with a new head. Any error fails the store.
 func (w *writer) update(fn func(w *writeTx) error) error {
 	w.writing.Lock()
 	defer w.writing.Unlock()
@@ -81,7 +80,7 @@ func (w *writer) transact(fn func(w *writeTx) error) error {
 	if err != nil {
 		return err
 	}
-	// From here on bbolt holds its lock: it must be released, also after a panic.
+	// From here on, bbolt holds its lock, which must be released even after a panic.
 	t := &writeTx{tx: tx, base: w.core.readTxOf(tx), txid: uint64(tx.ID())}
 	if err := guard(func() error { return t.run(w.core.txid.Load(), fn) }); err != nil {
 		return errors.Join(err, w.rollBack(tx))
@@ -95,7 +94,7 @@ func (w *writer) transact(fn func(w *writeTx) error) error {
 
 func (w *writer) rollBack(tx *bbolt.Tx) error {
 	if tx.DB() == nil {
-		return nil // Commit has released it
+		return nil // Commit has released the lock
 	}
 	return guard(func() error {
 		defer w.core.stuckOnPanic()
@@ -103,7 +102,8 @@ func (w *writer) rollBack(tx *bbolt.Tx) error {
 	})
 }
 
-// grow makes space for a small batch. bbolt makes the rest, but keeps only the text of its errors.
+// grow makes the file large enough for a small batch. bbolt itself could grow it, but keeps only
+// the text of errors.
 func (w *writer) grow() error {
 	newest, _, err := pages.ReadMetas(w.core.file, w.core.pageSize)
 	if err != nil {

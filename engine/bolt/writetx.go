@@ -12,16 +12,16 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A writeTx is one transaction. The existing data is read by this package, never through bbolt,
-// which checks nothing: each page on the way to a change is checked before bbolt uses it.
+// A writeTx is one transaction. It reads existing data without bbolt, which checks nothing: each
+// page on the path to a change is checked before bbolt uses it.
 type writeTx struct {
 	tx   *bbolt.Tx
 	txid uint64
 	base *readTx
 	head head
 
-	removed       []*pages.Removals // from trees of entries
-	buckets, sums pages.Removals    // from the trees of these names
+	removed       []*pages.Removals // removals from trees of entries
+	buckets, sums pages.Removals    // removals from the trees with these names
 }
 
 func (w *writeTx) run(last uint64, fn func(w *writeTx) error) (err error) {
@@ -47,7 +47,7 @@ func (w *writeTx) run(last uint64, fn func(w *writeTx) error) (err error) {
 	return w.tx.Commit()
 }
 
-// A change puts entry[keySize:] under entry[:keySize], or removes that key.
+// A change puts the value entry[keySize:] under the key entry[:keySize], or removes that key.
 type change struct {
 	entry   []byte
 	keySize int
@@ -90,7 +90,7 @@ func (w *writeTx) claims(writes []storage.ClaimWrite) error {
 	return w.bucket(prefix, changes)
 }
 
-// bucket changes the claims under a prefix. A bucket without claims is removed.
+// bucket changes the claims under a prefix, and removes the bucket if it becomes empty.
 func (w *writeTx) bucket(prefix []byte, changes []change) error {
 	if len(changes) == 0 {
 		return nil
@@ -132,7 +132,7 @@ func (w *writeTx) bucket(prefix []byte, changes []change) error {
 	return w.putSum(name, before, found, &e.after)
 }
 
-// drop removes a bucket of claims, all pages of which were checked.
+// drop removes a bucket of claims. The caller has checked all its pages.
 func (w *writeTx) drop(prefix []byte) error {
 	name := sumKey(claimSpace, prefix)
 	before, found, err := w.base.sum(name)
@@ -148,7 +148,8 @@ func (w *writeTx) drop(prefix []byte) error {
 	return w.putSum(name, before, true, nil)
 }
 
-// deleteBucket removes a bucket of claims from the list of buckets. All its pages were checked.
+// deleteBucket removes a bucket of claims from the list of buckets. The caller has checked all its
+// pages.
 func (w *writeTx) deleteBucket(prefix []byte) error {
 	if err := w.noteRemoval(&w.buckets, claimsDir, prefix); err != nil {
 		return err
@@ -156,7 +157,7 @@ func (w *writeTx) deleteBucket(prefix []byte) error {
 	return w.tx.Bucket(claimsDir).DeleteBucket(prefix)
 }
 
-// noteRemoval notes that an entry of a top-level bucket is removed.
+// noteRemoval records that an entry of a top-level bucket is removed.
 func (w *writeTx) noteRemoval(r *pages.Removals, dir, name []byte) (err error) {
 	if r.Tree, err = w.base.dir(dir); err != nil {
 		return err
@@ -212,14 +213,15 @@ func (w *writeTx) dir(dir []byte, space byte, changes []change) error {
 	return w.putSum(name, before, true, &e.after)
 }
 
-// An effect is what changes of a tree cause.
+// An effect is the effect of changes on a tree.
 type effect struct {
-	after     sum // of the tree
+	after     sum // the new sum of the tree
 	removed   pages.Removals
-	appending bool // all changes come after what is there
+	appending bool // all changes are after the existing entries
 }
 
-// tally returns the effect on tree t, which may be the zero tree, of changes in key order.
+// tally returns the effect of changes, which are in key order, on tree t, which may be the zero
+// tree.
 func tally(t pages.Tree, before sum, changes []change) (*effect, error) {
 	e := &effect{after: before, removed: pages.Removals{Tree: t}}
 	if t.Tx == nil {
@@ -246,7 +248,7 @@ func tally(t pages.Tree, before sum, changes []change) (*effect, error) {
 	})
 }
 
-// add adds a change; found says that the cursor is at an entry with its key.
+// add adds a change. found reports whether the cursor is at an entry with its key.
 func (e *effect) add(c *pages.Cursor, found bool, change *change) {
 	if found {
 		e.after.remove(c.Entry())
@@ -261,7 +263,7 @@ func (e *effect) add(c *pages.Cursor, found bool, change *change) {
 	}
 }
 
-// put makes the changes, whose effect is e, in a bucket.
+// put applies the changes, whose effect is e, to a bucket.
 func (w *writeTx) put(b *bbolt.Bucket, changes []change, e *effect) error {
 	w.removed = append(w.removed, &e.removed)
 	if e.appending {
@@ -281,7 +283,7 @@ func (w *writeTx) put(b *bbolt.Bucket, changes []change, e *effect) error {
 	return nil
 }
 
-// putSum replaces or removes a sum, and brings the head's sum of the sums along.
+// putSum replaces or removes a sum, and updates the head's sum of the sums.
 func (w *writeTx) putSum(name []byte, before sum, existed bool, after *sum) error {
 	sums := w.tx.Bucket(sumsDir)
 	if existed {
@@ -296,8 +298,7 @@ func (w *writeTx) putSum(name []byte, before sum, existed bool, after *sum) erro
 	return putSealed(sums, sumSpace, name, after.encode(), &w.head.sums)
 }
 
-// lastWrites returns the numbers of the writes that count, in key order: of those to the same key
-// the last one.
+// lastWrites returns the indices of the last write to each key, in key order.
 func lastWrites(n int, key func(i int) []byte) []int {
 	order := make([]int, n)
 	for i := range order {

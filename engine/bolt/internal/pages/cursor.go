@@ -6,16 +6,16 @@ import (
 	"sync"
 )
 
-// A Cursor walks one tree. Between a branch and its child it checks the rules of bbolt: the child's
-// first key is the branch's key, and its last one is below the branch's next key. So a damaged
-// pointer or branch key leads to an error, not to another page, and a walk ends.
+// A Cursor walks one tree. It checks the rules of bbolt for a branch and its child: the child's
+// first key is the branch's key, and its last key is less than the branch's next key. So a damaged
+// pointer or branch key causes an error, not a jump to another page, and every walk ends.
 type Cursor struct {
 	tree  Tree
 	stack []frame
 	depth int // frames in use; 0 before the first seek
 	ended bool
 
-	// Seen, if set, is called for each page of the file that is read.
+	// Seen, if not nil, is called for each page of the file that is read.
 	Seen func(id, pages uint64) error
 }
 
@@ -26,7 +26,7 @@ type frame struct {
 
 func (c *Cursor) top() *frame { return &c.stack[c.depth-1] }
 
-// open makes the cursor ready for a tree; its buffers are kept.
+// open prepares the cursor for a tree. It reuses the buffers.
 func (c *Cursor) open(t Tree) {
 	c.tree, c.depth, c.ended, c.Seen = t, 0, false, nil
 	for i := range c.stack {
@@ -34,8 +34,8 @@ func (c *Cursor) open(t Tree) {
 	}
 }
 
-// Seek moves to the first entry whose key is at least key, and reports whether it is equal. Seeks
-// in key order read each page once.
+// Seek moves to the first entry whose key is at least key, and reports whether it is equal to key.
+// Seeks in key order read each page once.
 func (c *Cursor) Seek(key []byte) (found bool, err error) {
 	if err := c.enter(0, c.tree.root, nil, nil); err != nil {
 		return false, err
@@ -52,8 +52,7 @@ func (c *Cursor) Seek(key []byte) (found bool, err error) {
 	if f.i < f.page.n {
 		return bytes.Equal(f.page.key(f.i), key), nil
 	}
-	// Whether the key could be in the next leaf depends on a branch key: reading that leaf checks
-	// it.
+	// The next leaf is read to check the branch key that says where the key could be.
 	return false, c.settle()
 }
 
@@ -71,23 +70,23 @@ func (c *Cursor) Next() error {
 	return c.settle()
 }
 
-// Done reports whether the cursor is at no entry.
+// Done reports whether the cursor has no entry.
 func (c *Cursor) Done() bool { return c.ended }
 
-// Key returns the key of the entry. It is valid until the cursor moves, as what the other methods
-// return is.
+// Key returns the key of the entry. The results of Key, Value, Record and Entry are valid until the
+// cursor moves.
 func (c *Cursor) Key() []byte { f := c.top(); return f.page.key(f.i) }
 
-// Value returns the entry's value with its checksum, or a bucket's.
+// Value returns the value of the entry with its checksum, or the value of a bucket.
 func (c *Cursor) Value() []byte { f := c.top(); return f.page.value(f.i) }
 
-// Record returns the entry's value without its checksum.
+// Record returns the value of the entry without its checksum.
 func (c *Cursor) Record() []byte { v := c.Value(); return v[: len(v)-SealSize : len(v)-SealSize] }
 
-// Entry returns key and value, which are adjacent.
+// Entry returns key and value, which are adjacent in the page.
 func (c *Cursor) Entry() []byte { f := c.top(); e, _ := f.page.entry(f.i); return e }
 
-// settle moves from a leaf's end to the next leaf.
+// settle moves from the end of a leaf to the next leaf.
 func (c *Cursor) settle() error {
 	if f := c.top(); f.i < f.page.n {
 		return nil
@@ -118,7 +117,7 @@ func (c *Cursor) leftmost() error {
 	return nil
 }
 
-// down enters the child that the top frame points to.
+// down enters the current child of the top frame.
 func (c *Cursor) down() error {
 	f := c.top()
 	var hi []byte
@@ -130,7 +129,7 @@ func (c *Cursor) down() error {
 	return c.enter(c.depth, f.page.child(f.i), f.page.key(f.i), hi)
 }
 
-// descend moves to the branch page at a depth that leads to key.
+// descend moves to the branch page at the given depth on the way to key.
 func (c *Cursor) descend(key []byte, depth int) error {
 	if err := c.enter(0, c.tree.root, nil, nil); err != nil {
 		return err
@@ -150,8 +149,8 @@ func (c *Cursor) descend(key []byte, depth int) error {
 	}
 }
 
-// beside moves from a child of the top frame, a branch page, to the next one of the same depth, or to
-// the previous one if step is -1. The child is not read.
+// beside moves from the current child of the top frame, a branch page, to the next page of the
+// child's depth, or to the previous one if step is -1. It does not read that page.
 func (c *Cursor) beside(step int) (found bool, err error) {
 	depth := c.depth
 	for d := depth - 1; d >= 0; d-- {
@@ -177,8 +176,8 @@ func (c *Cursor) beside(step int) (found bool, err error) {
 	return false, nil
 }
 
-// enter makes page id the frame at depth d. Its first key must be lo and its last one below hi,
-// where they are given.
+// enter reads page id into the frame at depth d. If lo and hi are given, the first key must be lo,
+// and the last one less than hi.
 func (c *Cursor) enter(d int, id uint64, lo, hi []byte) error {
 	if d == maxDepth {
 		return Damaged("%s is a tree of more than %d levels", c.tree.What, maxDepth)
@@ -228,7 +227,7 @@ func (t Tree) With(fn func(c *Cursor) error) error {
 	return err
 }
 
-// OpenIn looks the tree up by its name in a tree of buckets.
+// OpenIn looks up a tree by its name in a tree of buckets.
 func (t *Tree) OpenIn(dirs Tree, name []byte) (found bool, err error) {
 	err = dirs.With(func(c *Cursor) error {
 		found, err = c.Seek(name)
@@ -256,10 +255,10 @@ func (t Tree) Get(key []byte) (record []byte, found bool, err error) {
 	return record, found, err
 }
 
-// ErrStop ends Each early, without an error.
+// ErrStop, returned by fn, ends Each without an error.
 var ErrStop = errors.New("enough")
 
-// Each calls fn for each entry whose key is at least from, until it returns an error.
+// Each calls fn for each entry whose key is at least from, until fn returns an error.
 func (t Tree) Each(from []byte, fn func(c *Cursor) error) error {
 	err := t.With(func(c *Cursor) error {
 		if len(from) == 0 {

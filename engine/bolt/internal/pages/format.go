@@ -14,8 +14,8 @@ import (
 //	branch element  | pos u32 | key size u32 | child u64 |
 //	bucket value    | root u64 | sequence u64 | if root is 0: a leaf page with id 0 |
 //
-// pos counts from the element's own first byte. A page occupies 1 + overflow pages of the file. A
-// branch element's key is the first key of its child.
+// pos is relative to the first byte of the element. A page occupies 1 + overflow pages of the file.
+// A branch element's key is the first key of its child.
 const (
 	pageHeader = 16
 	dirHeader  = 16
@@ -29,7 +29,7 @@ const (
 	maxDepth = 32
 )
 
-// ElementSize is the number of bytes that an entry has in its page beyond key and value.
+// ElementSize is the size of an entry in its page without key and value.
 const ElementSize = 16
 
 var native = binary.NativeEndian

@@ -1,15 +1,15 @@
 package pages
 
-// Used has the pages of a Tx that are in use, as far as they were found.
+// Used is the set of pages of a Tx that were found to be in use.
 type Used struct {
 	tx    *Tx
 	words []uint64
 }
 
-// NewUsed returns the Used of tx without pages.
+// NewUsed returns an empty Used for tx.
 func NewUsed(tx *Tx) *Used { return &Used{tx, make([]uint64, (tx.HighWater+63)/64)} }
 
-// Mark adds n pages from page id on, which must not be among them yet.
+// Mark adds n pages from page id on. It returns an error if one of them was already added.
 func (u *Used) Mark(id, n uint64) error {
 	for ; n > 0; n-- {
 		if !u.set(id) {
@@ -20,7 +20,7 @@ func (u *Used) Mark(id, n uint64) error {
 	return nil
 }
 
-// set sets a bit and reports whether it was unset before.
+// set sets a bit and reports whether it was not set before.
 func (u *Used) set(i uint64) bool {
 	if i >= u.tx.HighWater || u.words[i/64]&(1<<(i%64)) != 0 {
 		return false

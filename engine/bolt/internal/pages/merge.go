@@ -6,36 +6,37 @@ import (
 	bbolt "go.etcd.io/bbolt"
 )
 
-// When bbolt commits, it merges a page that removals have made small with the page before it, or with
-// the one after it if it is the first child of its parent. The parent then has one child less, and may
-// be merged in turn. bbolt reads the other page without a check, and a page with a wrong number of
-// entries, say, would lose some of them for good. So all pages that it may read are checked before:
+// When bbolt commits, it merges a page that removals have made small with the previous page, or
+// with the next one if it is the first child of its parent. The parent then has one child less, and
+// may be merged too. bbolt reads the other page without a check: if that page had a wrong number of
+// entries, for example, entries would be lost permanently. So all pages that bbolt may read are
+// checked first:
 //
-//   - a leaf is merged at most once by its own removals, with one of the two leaves beside it, also if
-//     these have another parent, because the parents may be merged first;
-//   - a branch page is merged again as long as it loses children and is small: with all pages up to the
-//     first one on each side that is not small, also without the children that it may lose.
+//   - a leaf is merged at most once because of its removals, with one of the two adjacent leaves,
+//     even if these have another parent, because the parents may be merged first;
+//   - a branch page is merged repeatedly while it loses children and is small: with all pages on
+//     each side up to the first one that is not small even without the children that it may lose.
 
-// Removals has the leaves of one tree from which a transaction removes entries.
+// Removals has the leaves of a tree from which a transaction removes entries.
 type Removals struct {
 	Tree   Tree
-	depth  int // of the leaves
+	depth  int // depth of the leaves
 	leaves level
 }
 
-// A level has those pages of one depth of a tree that lose elements.
+// A level has the pages at one depth of a tree that lose elements.
 type level struct {
 	pages []*shrunk
 	byID  map[uint64]*shrunk
 }
 
-// A shrunk is a page at the end of a transaction, without new elements.
+// A shrunk is a page as it is at the end of a transaction, without new elements.
 type shrunk struct {
 	id      uint64
-	key     []byte // leads to the page
+	key     []byte // a key that leads to the page
 	n       int
 	size    int
-	removed bool // not only replaced
+	removed bool // elements are removed, not only replaced
 }
 
 // small reports whether bbolt may merge a page with n elements in size bytes.
@@ -43,7 +44,7 @@ func small(n, size, pageSize int) bool {
 	return n <= 2 || size <= int(bbolt.DefaultFillPercent*float64(pageSize))/2
 }
 
-// of returns the entry of a page, to which key leads.
+// of returns the shrunk of a page to which key leads.
 func (l *level) of(p *page, key []byte) *shrunk {
 	if last := len(l.pages) - 1; last >= 0 && l.pages[last].id == p.id {
 		return l.pages[last]
@@ -60,7 +61,7 @@ func (l *level) of(p *page, key []byte) *shrunk {
 	return s
 }
 
-// lose notes that element i of a page may be removed.
+// lose records that element i of a page may be removed.
 func (l *level) lose(p *page, i int) {
 	s := l.of(p, p.key(i))
 	_, k, v := p.span(i)
@@ -69,14 +70,14 @@ func (l *level) lose(p *page, i int) {
 	s.removed = true
 }
 
-// Remove notes that the entry of the cursor is removed.
+// Remove records that the entry of the cursor is removed.
 func (r *Removals) Remove(c *Cursor) {
 	f := c.top()
 	r.depth = c.depth - 1
 	r.leaves.lose(&f.page, f.i)
 }
 
-// Replace notes that the value of the entry of the cursor is replaced.
+// Replace records that the value of the entry of the cursor is replaced.
 func (r *Removals) Replace(c *Cursor, entry []byte) {
 	f := c.top()
 	r.leaves.of(&f.page, f.page.key(f.i)).size += len(entry) - len(c.Entry())
@@ -85,7 +86,7 @@ func (r *Removals) Replace(c *Cursor, entry []byte) {
 // Check checks all pages of the tree that bbolt may merge.
 func (r *Removals) Check() error {
 	if r.depth == 0 {
-		return nil // nothing was removed, or from the only page
+		return nil // nothing was removed, or the tree has a single page
 	}
 	return r.Tree.With(func(c *Cursor) error {
 		lost := r.leaves
@@ -112,13 +113,13 @@ type merge struct {
 	cursor  *Cursor
 	depth   int
 	leaf    bool
-	lost    level // at the depth
-	above   level // what the pages above may lose
+	lost    level // pages at the depth
+	above   level // elements that the pages above may lose
 	counted map[uint64]bool
 }
 
-// walk checks the pages on one side of s with which it may be merged. A page that loses elements was
-// checked before, and has a walk of its own.
+// walk checks the pages on one side of s with which s may be merged. A page that loses elements is
+// already checked, and is the start of another walk.
 func (m *merge) walk(s *shrunk, step int) error {
 	if err := m.cursor.descend(s.key, m.depth-1); err != nil {
 		return err
@@ -144,7 +145,7 @@ func (m *merge) walk(s *shrunk, step int) error {
 	}
 }
 
-// visit checks the child of the top frame, and reports whether no page beyond it is merged.
+// visit checks the child of the top frame, and reports whether merging ends there.
 func (m *merge) visit() (last bool, err error) {
 	if err := m.cursor.down(); err != nil {
 		return false, err

@@ -10,8 +10,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A meta page of bbolt, of which a file has two. A transaction writes the older one; the newer is
-// the one that counts:
+// A file has two meta pages. A transaction overwrites the older one; the newer one is valid:
 //
 //	page header | magic u32 | version u32 | page size u32 | flags u32 | root u64 | sequence u64 |
 //	freelist u64 | high water u64 | txid u64 | FNV-1a 64 of all that |
@@ -31,7 +30,7 @@ type Meta struct {
 	RootPage  uint64
 	Freelist  uint64 // page of the list of free pages
 	HighWater uint64
-	ID        uint64 // of the transaction
+	ID        uint64 // number of the transaction
 }
 
 var (
@@ -66,8 +65,7 @@ func metaIntact(b []byte) bool {
 	return native.Uint64(b[metaSumAt:]) == h.Sum64()
 }
 
-// ReadMetas returns the meta that bbolt will take for the newer one, and the older one if it is
-// valid.
+// ReadMetas returns the meta page that bbolt will use, and the older one if it is valid.
 func ReadMetas(f io.ReaderAt, pageSize int) (newer Meta, older *Meta, err error) {
 	var ms [2]Meta
 	var errs [2]error
@@ -81,7 +79,7 @@ func ReadMetas(f io.ReaderAt, pageSize int) (newer Meta, older *Meta, err error)
 	case errs[0] != nil && errs[1] != nil:
 		return Meta{}, nil, errors.Join(errs[0], errs[1])
 	case errs[0] != nil:
-		return ms[1], nil, nil //nolint:nilerr // a torn meta page is what the other one is for
+		return ms[1], nil, nil //nolint:nilerr // the other meta page replaces a torn one
 	case errs[1] != nil:
 		return ms[0], nil, nil //nolint:nilerr // as above
 	case ms[0].ID > ms[1].ID:
@@ -90,7 +88,7 @@ func ReadMetas(f io.ReaderAt, pageSize int) (newer Meta, older *Meta, err error)
 	return ms[1], &ms[0], nil
 }
 
-// findPageSize reads the page size from whichever meta page is valid.
+// findPageSize reads the page size from a valid meta page.
 func findPageSize(f io.ReaderAt) (int, error) {
 	b := make([]byte, metaSize)
 	var first error
@@ -121,11 +119,11 @@ func findPageSize(f io.ReaderAt) (int, error) {
 	return 0, first
 }
 
-// examineMetas decides after an unclean end whether the meta pages are valid. An invalid one can be
-// the result of a power failure during an unconfirmed write; then the other one counts, and nothing
-// is missing. This is impossible if it is one bit away from valid, or if it lacks bytes that the
-// old and the new page have in common: then it was a whole page that was damaged, and with it a
-// confirmed transaction would be lost.
+// examineMetas checks the meta pages after a crash. An invalid page can be the result of a power
+// failure during an unconfirmed write; then the other one is used, and nothing is missing. This is
+// impossible if the page differs from a valid one in a single bit, or lacks bytes that the old and
+// the new page have in common: then a complete page was damaged, and a confirmed transaction would
+// be lost.
 func examineMetas(f io.ReaderAt, pageSize int) (Meta, error) {
 	newer, older, err := ReadMetas(f, pageSize)
 	if err != nil {
@@ -164,8 +162,8 @@ func examineMetas(f io.ReaderAt, pageSize int) (Meta, error) {
 	return newer, nil
 }
 
-// Newest returns the newest transaction of a file of the given size, after an unclean end, and its
-// meta page.
+// Newest returns the newest transaction of a file of the given size after a crash, and its meta
+// page.
 func Newest(f io.ReaderAt, size int64) (Tx, Meta, error) {
 	pageSize, err := findPageSize(f)
 	if err != nil {

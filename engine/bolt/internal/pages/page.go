@@ -1,7 +1,7 @@
 // Package pages reads and checks the pages of a bbolt file without bbolt.
 //
-// It cannot fault, recurse or loop, whatever the bytes are: every error of the data wraps
-// storage.ErrDamaged. It knows trees, entries and their checksums, and not what the entries mean.
+// It cannot fault, recurse or loop, whatever the bytes are: invalid data causes an error that wraps
+// storage.ErrDamaged. It knows trees, entries and their checksums, but not the meaning of entries.
 package pages
 
 import (
@@ -9,21 +9,21 @@ import (
 	"sort"
 )
 
-// A page is one page of a tree that was checked when it was read: its position, its layout, the
-// order of its keys and, in a leaf of entries, every entry's checksum. The zero page is none.
+// A page is a page of a tree whose position, layout and order of keys were checked when it was
+// read; in a leaf of entries, also the checksums. The zero page is no page.
 type page struct {
 	buf   []byte // the page with its overflow; reused by the next read
 	id    uint64
 	valid bool
 	leaf  bool
 	n     int
-	size  int // bytes in use
+	size  int // number of bytes in use
 }
 
 func (p *page) u32(at int) int { return int(native.Uint32(p.buf[at:])) }
 
-// span returns where element i's key begins, and the sizes of key and value. It may be called after
-// layout has succeeded.
+// span returns the start of the key of element i, and the sizes of key and value. It must not be
+// called before layout has succeeded.
 func (p *page) span(i int) (at, keySize, valueSize int) {
 	e := pageHeader + i*ElementSize
 	if p.leaf {
@@ -42,7 +42,7 @@ func (p *page) value(i int) []byte {
 	return p.buf[at+k : at+k+v : at+k+v]
 }
 
-// entry returns key and value of a leaf's element i, which lie next to each other.
+// entry returns key and value of element i of a leaf, which are adjacent.
 func (p *page) entry(i int) (entry []byte, keySize int) {
 	at, k, v := p.span(i)
 	return p.buf[at : at+k+v : at+k+v], k
@@ -50,10 +50,10 @@ func (p *page) entry(i int) (entry []byte, keySize int) {
 
 func (p *page) child(i int) uint64 { return native.Uint64(p.buf[pageHeader+i*ElementSize+8:]) }
 
-// overflow is the number of pages beyond the first.
+// overflow returns the number of pages after the first.
 func (p *page) overflow() uint64 { return uint64(native.Uint32(p.buf[12:])) }
 
-// read fills p with the page id of tree t.
+// read reads page id of tree t into p.
 func (p *page) read(t *Tree, id uint64) error {
 	p.valid = false
 	p.id = id
@@ -83,7 +83,7 @@ func (p *page) read(t *Tree, id uint64) error {
 	return p.check(t)
 }
 
-// readInline fills p with the page that is stored in a bucket's value.
+// readInline reads the page in a bucket's value into p.
 func (p *page) readInline(t *Tree) error {
 	p.valid = false
 	p.id = 0
@@ -98,8 +98,8 @@ func (p *page) readInline(t *Tree) error {
 	return p.check(t)
 }
 
-// layout reads the header and walks the elements, which must lie within the first limit bytes. It
-// returns the bytes that the page occupies.
+// layout reads the header and the elements, which must lie within the first limit bytes. It returns
+// the number of bytes that the page occupies.
 func (p *page) layout(limit int) (size int, err error) {
 	if len(p.buf) < pageHeader {
 		return 0, Damaged("page %d has no header", p.id)
@@ -126,7 +126,7 @@ func (p *page) layout(limit int) (size int, err error) {
 		if p.leaf {
 			pos, k, v = p.u32(e+4), p.u32(e+8), p.u32(e+12)
 		}
-		// The numbers are 32 bits wide and may have any value: compare them in 64.
+		// The numbers have 32 bits and may have any value, so compare them in 64.
 		if uint64(e)+uint64(uint32(pos)) != next || k == 0 {
 			return 0, Damaged("page %d: element %d is not where it belongs", p.id, i)
 		}
@@ -137,10 +137,10 @@ func (p *page) layout(limit int) (size int, err error) {
 	return int(next), nil
 }
 
-// maxPageBytes is more than bbolt can put into one page.
+// maxPageBytes is more than a page of bbolt can have.
 const maxPageBytes = 1 << 28
 
-// check checks the keys and values of a page with a sound layout.
+// check checks the keys and values of a page whose layout is valid.
 func (p *page) check(t *Tree) error {
 	for i := range p.n {
 		key := p.key(i)

@@ -10,8 +10,7 @@ import (
 //
 //	CRC-32C(space, prefix, key, record) xor (key size * 0x9E3779B1)
 //
-// space and prefix identify the entry's bucket, so that an entry is not mistaken for one of another
-// bucket.
+// space and prefix identify the entry's bucket, so that the entry is not valid in another bucket.
 const keyFold = 0x9E3779B1
 
 // SealSize is the size of a checksum.

@@ -6,14 +6,14 @@ import (
 	"io"
 )
 
-// A Tx is the state after one transaction: the root of its tree, and how to read its pages.
-// They are read with pread, never through bbolt's mapping: a page that cannot be read is an error
-// and not a signal.
+// A Tx is the state after one transaction: the root of its tree, and access to its pages. Pages are
+// read with pread, never through bbolt's mapping, so that a page that cannot be read causes an
+// error and not a signal.
 type Tx struct {
 	File      io.ReaderAt
 	PageSize  int
-	RootPage  uint64 // of the tree of top-level buckets
-	HighWater uint64 // pages in use are below
+	RootPage  uint64 // root of the tree of top-level buckets
+	HighWater uint64 // pages in use have lower numbers
 	ID        uint64
 }
 
@@ -33,18 +33,18 @@ func (tx *Tx) Root() Tree {
 	return Tree{Tx: tx, What: "root", Dirs: true, root: tx.RootPage}
 }
 
-// A Tree is one B+tree of a Tx: of entries, or of buckets. The zero value is none.
+// A Tree is a B+tree of a Tx, with entries or buckets. The zero value is no tree.
 type Tree struct {
 	Tx   *Tx
 	What string // for messages
-	Dirs bool   // of buckets
-	Seed uint32 // of the entries' checksums
+	Dirs bool   // a tree of buckets
+	Seed uint32 // seed of the entries' checksums
 
-	root   uint64 // 0: the tree is the page inline
+	root   uint64 // 0 if the tree is the page in inline
 	inline []byte
 }
 
-// Parse reads the value of the bucket's entry, which it keeps.
+// Parse parses the value of the bucket's entry. The tree keeps a reference to it.
 func (t *Tree) Parse(value []byte) error {
 	if len(value) < dirHeader || native.Uint64(value[8:]) != 0 {
 		return Damaged("the entry of bucket %s is malformed", t.What)
