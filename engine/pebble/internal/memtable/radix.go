@@ -19,8 +19,8 @@ const (
 // is a radix sort from the most significant bit on, in place.
 func (s *Sorted) sort() {
 	begin := uint32(0)
-	for _, end := range partition(s.refs, len(s.prefixes), digit{ofBucket: true}) {
-		s.sortHeads(s.refs[begin:end], 0)
+	for rank, end := range partition(s.refs, len(s.prefixes), digit{ofBucket: true}) {
+		s.sortHeads(s.refs[begin:end], s.common[rank])
 		begin = end
 	}
 }

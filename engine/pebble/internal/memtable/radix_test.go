@@ -23,18 +23,21 @@ func TestRadixSortAgreesWithTheComparison(t *testing.T) {
 		},
 		"one long key": func() []byte { return make([]byte, 1000) },
 		"zeros at end": func() []byte { return append([]byte("payment-0042"), make([]byte, rng.IntN(20))...) },
+		"a url":        func() []byte { return fmt.Appendf(nil, "https://shop.example.com/orders/%d", rng.IntN(1e9)) },
 		"short":        func() []byte { return random(rng, rng.IntN(3)) },
 		"two far away": func() []byte { return append([]byte{byte(255 * (rng.IntN(500) / 499))}, random(rng, 9)...) },
 	}
 	for name, tail := range tails {
-		for _, n := range []int{0, 1, radixFewest - 1, radixFewest, 5000} {
+		for _, n := range []int{0, 1, radixFewest - 1, radixFewest, 4999, 5000} {
 			u := New(1 << 30)
 			for i := range n {
 				if i == n/2 {
 					u.Freeze()
 				}
 				b := storage.Bucket{Scope: fmt.Sprint(rng.IntN(3)), Week: week0}
-				u.Apply(uint64(i+1), []storage.ClaimWrite{{Key: b.AppendPrefix(nil), Record: []byte{1}}})
+				if n%2 == 0 { // a tail without bytes: the others have none in common
+					u.Apply(uint64(i+1), []storage.ClaimWrite{{Key: b.AppendPrefix(nil), Record: []byte{1}}})
+				}
 				u.Apply(uint64(i+1), []storage.ClaimWrite{{Key: append(b.AppendPrefix(nil), tail()...), Record: []byte{2}}})
 			}
 			s := momentOf(u.tables()).unsorted(storage.Span{})
@@ -62,6 +65,7 @@ func BenchmarkSort(b *testing.B) {
 	for form, id := range map[string]func() []byte{
 		"random":   func() []byte { return random(rng, 16) },
 		"prefixed": func() []byte { return fmt.Appendf(nil, "payment-%016x", rng.Uint64()) },
+		"url":      func() []byte { return fmt.Appendf(nil, "https://shop.example.com/api/v1/orders/%020d", rng.Uint64()) },
 	} {
 		u := New(1 << 30)
 		bucket := storage.Bucket{Scope: "scope", Week: week0}

@@ -18,13 +18,14 @@ import (
 type Sorted struct {
 	frames   Moment
 	prefixes []string // of all buckets, in order
+	common   []int    // for each prefix: bytes in which the tails begin alike
 	refs     []ref
 	free     func() // frees refs
 }
 
 // A ref refers to an entry. It contains the part of the key that distinguishes most keys.
 type ref struct {
-	head  uint64 // the first bytes of the tail
+	head  uint64 // the first bytes of the tail after those that all tails of the bucket begin with
 	place uint32 // twice the rank of the bucket's prefix, plus the number of the frame
 	off   uint32
 }
@@ -52,21 +53,61 @@ func (m Moment) unsorted(span storage.Span) *Sorted {
 	}
 	s.refs, s.free = offheap.Make[ref](s, uint64(keys))
 	s.refs = s.refs[:0]
+	ranks := make([][]uint32, len(m))
 	for i, f := range m {
-		ranks := make([]uint32, len(f.buckets))
+		ranks[i] = make([]uint32, len(f.buckets))
 		for j := range f.buckets {
-			ranks[j] = rank[f.buckets[j].prefix]
+			ranks[i][j] = rank[f.buckets[j].prefix]
 		}
-		selects := f.selects(span)
+	}
+	s.common = m.common(ranks, len(rank))
+	for i, f := range m {
+		ranks, selects := ranks[i], f.selects(span)
 		for off := uint32(0); off < uint32(len(f.arena)); {
 			e := entryAt(f.arena, off)
 			off = e.end
 			if e.off >= f.buckets[e.bucket].below && selects(e) {
-				s.refs = append(s.refs, ref{head(e.tail), ranks[e.bucket]<<1 | uint32(i), e.off})
+				rank := ranks[e.bucket]
+				s.refs = append(s.refs, ref{head(e.tail[min(s.common[rank], len(e.tail)):]), rank<<1 | uint32(i), e.off})
 			}
 		}
 	}
 	return s
+}
+
+// common returns, for each of n ranks, a number of bytes in which the tails of its buckets begin alike:
+// ids that share a long prefix are sorted by the bytes that distinguish them. It reads no more of the
+// entries than until the tails of all ranks differ in their heads.
+func (m Moment) common(ranks [][]uint32, n int) []int {
+	common, first, alike := make([]int, n), make([][]byte, n), n
+	for i, f := range m {
+		for off := uint32(0); off < uint32(len(f.arena)) && alike > 0; {
+			e := entryAt(f.arena, off)
+			off = e.end
+			rank := ranks[i][e.bucket]
+			switch c := &common[rank]; {
+			case first[rank] == nil:
+				first[rank], *c = e.tail, len(e.tail)
+			case *c > 0 && !bytes.HasPrefix(e.tail, first[rank][:*c]):
+				if *c = sharedBytes(e.tail, first[rank][:*c]); *c < 8 {
+					*c = 0
+					alike--
+				}
+			}
+		}
+	}
+	return common
+}
+
+// sharedBytes returns the length of the longest common prefix.
+func sharedBytes(a, b []byte) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
 }
 
 func head(tail []byte) uint64 {
