@@ -1,10 +1,10 @@
-// Package bridge lets package engine/driver, and no application, into package engine: Engine.Driver
-// and Tx.Driver take a Key, which only packages below engine can make.
+// Package bridge gives package engine/driver, but not applications, access to package engine:
+// Engine.Driver and Tx.Driver take a Key, which only packages below engine can make.
 package bridge
 
 import "errors"
 
-// A Key opens what is behind Engine.Driver and Tx.Driver.
+// A Key is required by Engine.Driver and Tx.Driver.
 type Key struct{ made *bool }
 
 var made = new(bool)
@@ -12,8 +12,8 @@ var made = new(bool)
 // NewKey makes a key.
 func NewKey() Key { return Key{made} }
 
-// Check panics if NewKey has not made the key: a program that cannot name the type may still get its
-// zero value, by the inference of type arguments.
+// Check panics if NewKey has not made the key: a program that cannot name the type can still get
+// its zero value through type inference.
 func (k Key) Check() {
 	if k.made == nil {
 		panic("hapax: Driver is for package engine/driver: use that package")

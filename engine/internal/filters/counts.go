@@ -6,14 +6,14 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A Bucket has the claims of a scope, by its number, in a week.
+// A Bucket identifies the claims of a scope, by its number, in a week.
 type Bucket struct {
 	Scope uint64
 	Week  weekbucket.Week
 }
 
-// A Count is the number of claims in a bucket and the XOR of their hashes. During a rebuild it is the
-// change since the scan began, and Claims has wrapped around if more were removed than put.
+// A Count is the number of claims in a bucket and the XOR of their hashes. During a rebuild it is
+// the change since the scan began; Claims wraps around if more claims were removed than put.
 type Count struct {
 	Claims uint64
 	XOR    uint64
@@ -25,15 +25,15 @@ func (c *Count) Add(hash uint64) {
 	c.XOR ^= hash
 }
 
-// counts has the count of each bucket. It belongs to the committer.
+// counts has the count of each bucket. Only the committer uses it.
 type counts struct {
 	buckets map[Bucket]*Count
-	last    *Count // of lastOf, in buckets; nil if it must be looked up
+	last    *Count // count of lastOf, in buckets; nil if it must be looked up
 	lastOf  Bucket
-	claims  uint64 // the sum of all counts
+	claims  uint64 // sum of all counts
 }
 
-// merge adds to the count of a bucket; the number of claims wraps around, so that adding 2^64-1
+// merge adds to the count of a bucket. The number of claims wraps around, so adding 2^64-1
 // subtracts one.
 func (s *counts) merge(b Bucket, by Count) {
 	c := s.last
@@ -49,7 +49,7 @@ func (s *counts) merge(b Bucket, by Count) {
 	s.claims += by.Claims
 }
 
-// dropBefore removes the counts of buckets in weeks that their scope does not retain.
+// dropBefore removes the counts of buckets in weeks that their scopes do not retain.
 func (s *counts) dropBefore(of func(Bucket) weekbucket.Week) {
 	s.last = nil
 	maps.DeleteFunc(s.buckets, func(b Bucket, c *Count) bool {
@@ -70,7 +70,7 @@ func (s *counts) forget(b Bucket) {
 	}
 }
 
-// copy returns the current counts.
+// copy returns a copy of the counts.
 func (s *counts) copy() map[Bucket]Count {
 	current := make(map[Bucket]Count, len(s.buckets))
 	for b, c := range s.buckets {

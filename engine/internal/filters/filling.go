@@ -7,11 +7,11 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A filling adds hashes to filters that no other goroutine uses, in a goroutine of its own. Those
-// of one week are added in their order.
+// A filling adds hashes in the background to filters that no other goroutine uses. It adds the
+// hashes of one week in order.
 type filling struct {
-	limit int          // of a part's hashes
-	part  *fillingPart // what add adds to
+	limit int          // maximum number of hashes in a part
+	part  *fillingPart // the part that add fills
 	parts chan *fillingPart
 	free  chan *fillingPart
 	done  chan struct{}
@@ -25,13 +25,13 @@ type fillingPart struct {
 
 type fillingRun struct {
 	week       weekbucket.Week
-	begin, end int // in the hashes
+	begin, end int // indices of the hashes
 }
 
 const (
-	// The more hashes are added at once, the more of them change the same part of a filter. There
-	// are two parts, and AddAll sorts a copy of one of them: their memory is half of that of the
-	// filters that are there.
+	// The more hashes are added at once, the more of them share a part of a filter. There are two
+	// parts, and AddAll sorts a copy of one of them; together they use half as much memory as the
+	// filters.
 	fillingPerBytes  = 2 * 3 * 8
 	minFillingHashes = 1 << 15
 	maxFillingHashes = 1 << 22
@@ -55,7 +55,7 @@ func startFilling(s *weeks) *filling {
 	return f
 }
 
-// add adds a run as it is encoded in the journal, and returns its hashes, which are valid until the
+// add adds a run in its journal encoding. It returns the run's hashes, which are valid until the
 // next call.
 func (f *filling) add(week weekbucket.Week, run []byte) []uint64 {
 	p := f.part
@@ -77,7 +77,7 @@ func (f *filling) add(week weekbucket.Week, run []byte) []uint64 {
 	return p.hashes[begin:]
 }
 
-// addTo adds the hashes, week after week.
+// addTo adds the hashes, week by week.
 func (p *fillingPart) addTo(s *weeks) {
 	slices.SortStableFunc(p.runs, func(a, b fillingRun) int { return cmp.Compare(a.week, b.week) })
 	var gathered []uint64
@@ -99,7 +99,7 @@ func (p *fillingPart) addTo(s *weeks) {
 	}
 }
 
-// finish returns when all hashes are in the filters.
+// finish waits until all hashes are in the filters.
 func (f *filling) finish() {
 	f.parts <- f.part
 	close(f.parts)

@@ -16,10 +16,11 @@ import (
 //	| count uvarint   | scope uvarint | week, 4 bytes | sign 1    | count hashes, 8 bytes each |   repeated
 //	+-----------------+-------------+---------------+-----------+----------------+
 //
-// scope is the scope's number in the table of names, sign is 1 for claims that were put and 0 for
-// claims that were removed, hashes are big endian: XXH3-64 of the claim's key under the store's
-// seed. Sign 2, with the single hash 0, says that the bucket was dropped while its week is
-// retained: nothing before it counts, and the scope's number may be assigned to another scope.
+// scope is the scope's number in the table of names. sign is 1 for claims that were put and 0 for
+// claims that were removed. Hashes are big endian: XXH3-64 of the claim's key with the store's
+// seed. Sign 2, with the single hash 0, means that the bucket was dropped while its week is
+// retained: earlier entries of the bucket are void, and the scope's number may be assigned to
+// another scope.
 const (
 	signRemoved = 0
 	signPut     = 1
@@ -88,7 +89,7 @@ func (e *Entry) AppendTo(dst []byte) []byte {
 	return dst
 }
 
-// readEntry calls fn for each run of an entry, with its hashes as they are encoded.
+// readEntry calls fn for each run of an entry, with the run's encoded hashes.
 func readEntry(entry []byte, fn func(id runID, hashes []byte)) error {
 	d := decode.Decoder{Rest: entry}
 	for len(d.Rest) > 0 && !d.Bad {
@@ -109,7 +110,7 @@ func readEntry(entry []byte, fn func(id runID, hashes []byte)) error {
 	return fmt.Errorf("%w: journal entry of %d bytes", storage.ErrDamaged, len(entry))
 }
 
-// appendHashes appends the hashes of a run.
+// appendHashes decodes the hashes of a run and appends them.
 func appendHashes(dst []uint64, run []byte) []uint64 {
 	for ; len(run) >= 8; run = run[8:] {
 		dst = append(dst, binary.BigEndian.Uint64(run))

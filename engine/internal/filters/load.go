@@ -20,9 +20,9 @@ const (
 	fromScan     = "scan"
 )
 
-// Load reads filters and counts from a snapshot and the journal after it; if it returns nil and they
-// are not trusted then, they must be rebuilt. seq is the last batch. They may contain weeks that are
-// not retained: the caller drops these.
+// Load reads filters and counts from a snapshot and the later journal. If it returns nil and the
+// filters are not trusted, they must be rebuilt. seq is the last batch. The caller must drop the
+// weeks that are not retained.
 func (s *Snapshots) Load(seq uint64) error {
 	first := sync.OnceValues(s.firstJournaled)
 	snap, err := s.loadSnapshot(first)
@@ -42,7 +42,7 @@ func (s *Snapshots) Load(seq uint64) error {
 		s.source = fromJournal
 	} else {
 		s.source = fromScan
-		if first == 0 { // it was trimmed
+		if first == 0 { // the journal was trimmed
 			return nil
 		}
 		return s.readJournalAfter(first-1, seq, func([]byte) error { return nil }) // to find a gap
@@ -54,21 +54,21 @@ func (s *Snapshots) Load(seq uint64) error {
 	return nil
 }
 
-// A savedSnapshot is a snapshot that was found in a sidecar. Its filters are not read yet.
+// A savedSnapshot is a snapshot in a sidecar whose filters are not read yet.
 type savedSnapshot struct {
 	snapshot *snapshot
 	slot     int
 	weeks    []weekbucket.Week
-	body     int64 // the last bytes of the sidecar are the filters
+	body     int64 // size of the filters, which are at the end of the sidecar
 }
 
 // loadSnapshot returns the newest usable snapshot of this store from which the journal continues to
-// the last batch; nil if there is none, or MaxFilterBytes was raised for a filter that needs it.
-// first returns the first batch that the journal still has, 0 for none. A snapshot that is ahead of
-// the store proves that the store has lost acknowledged batches.
+// the last batch. It returns nil if there is none, or if the snapshot was limited by a smaller
+// MaxFilterBytes. first returns the first batch in the journal, 0 if it is empty. A snapshot that
+// is ahead of the store proves that the store has lost acknowledged batches.
 //
-// It reads the filters of one snapshot only, unless they are damaged. The other one is the first to
-// be replaced, whatever its contents.
+// It reads the filters of only one snapshot, unless they are damaged. The other snapshot is
+// replaced first, whatever its contents.
 func (s *Snapshots) loadSnapshot(first func() (uint64, error)) (*snapshot, error) {
 	found, err := s.findSnapshots()
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *Snapshots) loadSnapshot(first func() (uint64, error)) (*snapshot, error
 	return newest, nil
 }
 
-// readUsable reads the filters of a snapshot, if it is usable.
+// readUsable reads the filters of a snapshot and reports whether it is usable.
 func (s *Snapshots) readUsable(saved savedSnapshot, first func() (uint64, error)) (bool, error) {
 	if saved.snapshot.seq < s.opt.Store.LastSeq() {
 		if first, err := first(); err != nil || first == 0 || first > saved.snapshot.seq+1 {
@@ -103,14 +103,14 @@ func (s *Snapshots) readUsable(saved savedSnapshot, first func() (uint64, error)
 	} else if err != nil {
 		return false, err
 	}
-	if saved.snapshot.outgrown(s.filters.weeks.budget) { // it is ignored, so that Close writes another one
+	if saved.snapshot.outgrown(s.filters.weeks.budget) { // ignored, so that Close writes another one
 		s.filters.weeks.sizes = saved.snapshot.sizes()
 		return false, nil
 	}
 	return true, nil
 }
 
-// findSnapshots returns the snapshots of this store, the newest first.
+// findSnapshots returns the snapshots of this store, newest first.
 func (s *Snapshots) findSnapshots() ([]savedSnapshot, error) {
 	var found []savedSnapshot
 	for slot, name := range snapshotNames {
@@ -137,7 +137,7 @@ func (s *Snapshots) findSnapshots() ([]savedSnapshot, error) {
 	return found, nil
 }
 
-// readFilters reads the filters of a snapshot whose header was read before.
+// readFilters reads the filters of a snapshot whose header has been read.
 func (s *Snapshots) readFilters(saved savedSnapshot) error {
 	return s.opt.Store.ReadSidecar(snapshotNames[saved.slot], func(r io.Reader, size int64) error {
 		if _, err := io.CopyN(io.Discard, r, size-saved.body); err != nil {
@@ -147,9 +147,9 @@ func (s *Snapshots) readFilters(saved savedSnapshot) error {
 	})
 }
 
-// outgrown reports whether a filter was saturated or evicted under a smaller budget, or that of the
-// latest week is larger than the budget and would be evicted: it would answer "maybe" forever, so
-// all must be rebuilt.
+// outgrown reports whether the filters must be rebuilt for the given budget: because one was
+// saturated or evicted under a smaller budget, or that of the latest week exceeds the budget and
+// would be evicted.
 func (s *snapshot) outgrown(budget uint64) bool {
 	var latest weekbucket.Week
 	for week, f := range s.filters {

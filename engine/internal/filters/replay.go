@@ -6,8 +6,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// replayJournal applies the journal's batches after the given one. After a clean close there are
-// none, and the journal is not read.
+// replayJournal applies the journal entries after the given batch. After a clean close there are
+// none, and it does not read the journal.
 func (s *Snapshots) replayJournal(after, newest uint64) error {
 	counts, filling := &s.filters.counts, startFilling(&s.filters.weeks)
 	defer filling.finish()
@@ -36,8 +36,8 @@ func xor(hashes []uint64) (x uint64) {
 	return x
 }
 
-// readJournalAfter calls fn with the entry of each batch after the given one. A gap, or an end
-// before the newest batch, means that acknowledged batches are missing.
+// readJournalAfter calls fn with the entry of each batch after the given one. It returns an error
+// if batches up to the newest one are missing, because these were acknowledged.
 func (s *Snapshots) readJournalAfter(after, newest uint64, fn func(entry []byte) error) error {
 	if after == newest {
 		return nil

@@ -18,28 +18,28 @@ import (
 type Set struct {
 	weeks  weeks
 	counts counts
-	recent struct { // the committer's: the filter of the last claim's week, if filters are still these
+	recent struct { // used by the committer only: the filter of the last claim's week, valid while the map is the same
 		filters *map[weekbucket.Week]*bloom.Filter
 		week    weekbucket.Week
 		filter  *bloom.Filter
 	}
 
-	// trusted says that the filters contain every claim. If it is false, they cannot report
-	// "certainly new", and counts are incomplete.
+	// trusted means that the filters contain every claim. If it is false, no claim is certainly
+	// new, and counts are incomplete.
 	trusted atomic.Bool
-	// damage ended the rebuild, so that trusted remains false; nil if it did not
+	// damage is the damage that ended the rebuild, so that trusted remains false, or nil
 	damage atomic.Pointer[storage.DamageError]
-	// stored has the weeks with claims, in addition to those with a filter, while trusted is false
-	stored atomic.Pointer[weekSet] // replaced, never changed
-	// reserved has the weeks in which open transactions have claimed and which had no filter then
-	reserved atomic.Pointer[weekSet] // replaced, never changed
+	// stored has further weeks with claims besides those with a filter, while trusted is false
+	stored atomic.Pointer[weekSet] // replaced, never modified
+	// reserved has the weeks without a filter in which open transactions have claimed
+	reserved atomic.Pointer[weekSet] // replaced, never modified
 
 	rebuilt atomic.Uint64 // claims that a rebuild has read
 }
 
 type weekSet = map[weekbucket.Week]struct{}
 
-// New returns an empty set. All filters together have at most maxBytes; a week without a better
+// New returns an empty set. All filters together have at most maxBytes. A week without a better
 // estimate gets a filter for the expected number of claims.
 func New(maxBytes, expected uint64) *Set {
 	s := &Set{counts: counts{buckets: make(map[Bucket]*Count)}}
@@ -60,8 +60,8 @@ func (s *Set) Damage() *storage.DamageError { return s.damage.Load() }
 
 // A Size is the size of a set.
 type Size struct {
-	Bytes              uint64 // the memory of the filters
-	Saturated, Evicted int    // weeks whose filter is full and may not grow, and weeks whose filter was evicted
+	Bytes              uint64 // memory of the filters
+	Saturated, Evicted int    // weeks whose filter is full and cannot grow; weeks whose filter was evicted
 	Rebuilt            uint64 // claims that a rebuild has read
 }
 
@@ -71,7 +71,7 @@ func (s *Set) Size() Size {
 	return Size{bytes, saturated, evicted, s.rebuilt.Load()}
 }
 
-// CertainlyNew reports that no claim with this hash was ever put, without I/O.
+// CertainlyNew reports whether certainly no claim with this hash was ever put. It does no I/O.
 func (s *Set) CertainlyNew(week weekbucket.Week, hash uint64) bool {
 	if !s.trusted.Load() {
 		return false
@@ -80,20 +80,20 @@ func (s *Set) CertainlyNew(week weekbucket.Week, hash uint64) bool {
 	return f == nil || !f.MayContain(hash)
 }
 
-// Of the weeks before a given one, WeeksBefore returns the last nearWeeks, in which a first claim may
-// be made just now, and before these the ones with claims, farWeeks in all.
+// WeeksBefore returns the last nearWeeks before a given week, in which a first claim may be made
+// just now, and earlier weeks with claims, farWeeks in all.
 const (
 	nearWeeks = 8
-	farWeeks  = weekbucket.Week(limits.ArrivalWindow/(7*24*time.Hour)) + 1 // the first one in part
+	farWeeks  = weekbucket.Week(limits.ArrivalWindow/(7*24*time.Hour)) + 1 // the first week is covered only in part
 )
 
-// WeeksBefore returns weeks before the given one that may have claims, in order. They are the same
-// whether the filters are complete or not.
+// WeeksBefore returns, in order, the weeks before the given one that may have claims. The result
+// does not depend on whether the filters are complete.
 func (s *Set) WeeksBefore(week weekbucket.Week) (before []weekbucket.Week) {
 	near := max(week, nearWeeks) - nearWeeks
 	trusted := s.trusted.Load()
-	reserved := *s.reserved.Load()     // before filters: a week with a reserved claim gets one when that commits
-	filters := *s.weeks.filters.Load() // before stored, see reset
+	reserved := *s.reserved.Load()     // read before filters: a reserved week gets a filter when its claim commits
+	filters := *s.weeks.filters.Load() // read before stored, see reset
 	for w := range filters {
 		if w < near {
 			before = append(before, w)
@@ -119,12 +119,12 @@ func (s *Set) WeeksBefore(week weekbucket.Week) (before []weekbucket.Week) {
 	return before
 }
 
-// Version increases with each week that WeeksBefore may return in addition. It must be read before
-// the weeks.
+// Version increases with each additional week that WeeksBefore may return. It must be read before
+// WeeksBefore is called.
 func (s *Set) Version() uint64 { return s.weeks.version.Load() }
 
-// Reserve notes that an open transaction is about to claim in a week. One goroutine at a time may
-// call it.
+// Reserve records that an open transaction is about to claim in a week. Only one goroutine at a
+// time may call Reserve or ReleaseAll.
 func (s *Set) Reserve(week weekbucket.Week) {
 	reserved := *s.reserved.Load()
 	if _, known := reserved[week]; known || (*s.weeks.filters.Load())[week] != nil {
@@ -136,15 +136,15 @@ func (s *Set) Reserve(week weekbucket.Week) {
 	s.weeks.version.Add(1)
 }
 
-// ReleaseAll notes that no open transaction has claimed any more. It is called like Reserve.
+// ReleaseAll records that open transactions have no claims left.
 func (s *Set) ReleaseAll() {
 	if len(*s.reserved.Load()) > 0 {
 		s.reserved.Store(&weekSet{})
 	}
 }
 
-// Add sets the bits for a claim that is about to be put, and reports whether it is certainly new.
-// The bits are set before the batch is applied, so that a later look-up does not miss it.
+// Add sets the bits of a claim that will be put, and reports whether it is certainly new. The bits
+// are set before the batch is applied, so that no look-up misses the claim.
 func (s *Set) Add(week weekbucket.Week, hash uint64) (certainlyNew bool) {
 	return s.recentFilter(week).Add(hash) && s.trusted.Load()
 }
@@ -167,28 +167,29 @@ func (s *Set) recentFilter(week weekbucket.Week) *bloom.Filter {
 	return r.filter
 }
 
-// Put adds a claim that is in the batch to the counts, and to the batch's entry of the journal.
+// Put adds a claim that the batch puts to the counts and to the batch's journal entry.
 func (s *Set) Put(e *Entry, b Bucket, hash uint64) {
 	e.add(b, signPut, hash)
 	s.counts.merge(b, Count{1, hash})
 }
 
-// Remove removes a claim that the batch removes from the counts, and notes it in the batch's entry.
+// Remove subtracts a claim that the batch removes from the counts, and adds the removal to the
+// batch's journal entry.
 func (s *Set) Remove(e *Entry, b Bucket, hash uint64) {
 	e.add(b, signRemoved, hash)
 	s.counts.merge(b, Count{^uint64(0), hash})
 }
 
-// Forget removes the count of a bucket that is dropped while its week is retained, and notes it in the
-// batch's entry.
+// Forget removes the count of a bucket that is dropped while its week is retained, and adds the
+// drop to the batch's journal entry.
 func (s *Set) Forget(e *Entry, b Bucket) {
 	e.add(b, signDropped, 0)
 	s.counts.forget(b)
 }
 
-// DropBefore removes all weeks before oldest, and the counts of buckets in weeks that their scope
-// does not retain: of returns the scope's oldest week. The bits of those buckets remain in the filter
-// of a retained week.
+// DropBefore removes all weeks before oldest, and the counts of buckets in weeks that their scopes
+// do not retain; of returns the oldest week of a bucket's scope. In a retained week, the bits of
+// these buckets remain in the filter.
 func (s *Set) DropBefore(oldest weekbucket.Week, of func(Bucket) weekbucket.Week) {
 	s.weeks.dropBefore(oldest)
 	s.counts.dropBefore(of)
@@ -197,8 +198,8 @@ func (s *Set) DropBefore(oldest weekbucket.Week, of func(Bucket) weekbucket.Week
 // Counts returns a copy of the counts. Only the committer calls it.
 func (s *Set) Counts() map[Bucket]Count { return s.counts.copy() }
 
-// Buckets returns the buckets with claims and the numbers of these; during a rebuild, those with more
-// claims than when the scan began. Only the committer calls it.
+// Buckets returns the buckets with claims and their numbers of claims. During a rebuild, it returns
+// the buckets that have gained claims since the scan began. Only the committer calls it.
 func (s *Set) Buckets() iter.Seq2[Bucket, uint64] {
 	return func(yield func(Bucket, uint64) bool) {
 		for b, c := range s.counts.buckets {
@@ -209,11 +210,10 @@ func (s *Set) Buckets() iter.Seq2[Bucket, uint64] {
 	}
 }
 
-// NoteStored notes the weeks with claims for the time until the filters are rebuilt.
+// NoteStored sets the weeks with claims, for use until the filters are rebuilt.
 func (s *Set) NoteStored(weeks map[weekbucket.Week]struct{}) { s.stored.Store(&weeks) }
 
-// Replace replaces the filter of a week by another one, or removes it if that is nil: claims are then
-// denied. Only tests do that.
+// Replace replaces the filter of a week, or removes it if f is nil. It is for tests.
 func (s *Set) Replace(week weekbucket.Week, f *bloom.Filter) {
 	s.weeks.making.Lock()
 	defer s.weeks.making.Unlock()

@@ -57,8 +57,8 @@ func (s *snapshot) header(weeks []weekbucket.Week) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32c.Checksum(b))
 }
 
-// readSnapshotHeader reads the start of a sidecar of the given size. The filters of the weeks
-// follow in the last body bytes.
+// readSnapshotHeader reads the header of a sidecar of the given size. The filters of the weeks
+// follow, in body bytes.
 func readSnapshotHeader(r io.Reader, size int64) (s *snapshot, weeks []weekbucket.Week, body int64, err error) {
 	header, err := readSealed(r, size)
 	if err != nil {
@@ -87,7 +87,7 @@ func readSnapshotHeader(r io.Reader, size int64) (s *snapshot, weeks []weekbucke
 	return s, weeks, size - int64(len(header)) - 8, nil
 }
 
-// readSealed reads the header of a sidecar, with its length before and its checksum after it.
+// readSealed reads the header of a sidecar, with its length and checksum.
 func readSealed(r io.Reader, size int64) (header []byte, err error) {
 	torn := fmt.Errorf("%w: header torn or damaged", errUnusable)
 	var length [4]byte
@@ -111,7 +111,7 @@ func readSealed(r io.Reader, size int64) (header []byte, err error) {
 	return b[4 : 4+n], nil
 }
 
-// readFull fills b. An end before that makes the sidecar unusable.
+// readFull fills b. If the sidecar is too short, it is unusable.
 func readFull(r io.Reader, b []byte) error {
 	_, err := io.ReadFull(r, b)
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
@@ -120,8 +120,8 @@ func readFull(r io.Reader, b []byte) error {
 	return err
 }
 
-// readFilters reads the filters of the given weeks, which are the rest of the sidecar, straight
-// into place. growerOf returns what decides about their growth.
+// readFilters reads the filters of the given weeks, which are the rest of the sidecar. growerOf
+// returns the grower of a week's filter.
 func (s *snapshot) readFilters(r io.Reader, weeks []weekbucket.Week, body int64, growerOf func(weekbucket.Week) grower) error {
 	filters := make(map[weekbucket.Week]*bloom.Filter, len(weeks))
 	rest := io.LimitedReader{R: r, N: body}
@@ -142,9 +142,9 @@ func (s *snapshot) readFilters(r io.Reader, weeks []weekbucket.Week, body int64,
 	return nil
 }
 
-// A snapshot contains the filters and counts as of one batch, so that opening does not scan the
-// claims. Two are kept, in sidecars that are written in turn, and the journal of the batches after
-// the older one. The layout of a sidecar, numbers big endian:
+// A snapshot contains the filters and counts as of a batch, so that Open need not scan the claims.
+// Two sidecars are written in turn, and the journal is kept from the older snapshot on. The layout
+// of a sidecar, numbers big endian:
 //
 //	+-----------+--------+----------------------+----------------------------------------+
 //	| header len| header | CRC-32C of len+header| one bloom snapshot for each week listed |
@@ -155,13 +155,12 @@ func (s *snapshot) readFilters(r io.Reader, weeks []weekbucket.Week, body int64,
 //	        | number of counts uvarint | { scope uvarint, week 4, claims uvarint, xor u64 } ...
 //	        | number of weeks uvarint  | { week 4 } ...
 //
-// A bloom snapshot has its own checksum. Any error makes the whole sidecar unusable: it is then
-// ignored.
+// A bloom snapshot has its own checksum. A sidecar with an error is ignored.
 const (
 	snapshotMagic   = "HXSCREEN"
 	snapshotVersion = 1
 
-	snapshotFraction = 4 // at least total/4 claims between two
+	snapshotFraction = 4 // at least total/4 claims between two snapshots
 )
 
 var snapshotNames = [2]string{"screen-0", "screen-1"}

@@ -14,7 +14,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A Store is what the engine's store has for snapshots and the journal.
+// A Store stores snapshots and the journal.
 type Store interface {
 	Identity() storage.Identity
 	LastSeq() uint64
@@ -24,40 +24,41 @@ type Store interface {
 	WriteSidecar(name string, write func(w io.Writer) error) error
 }
 
-// SnapshotOptions say when snapshots are written, and with what.
+// SnapshotOptions configure Snapshots.
 type SnapshotOptions struct {
 	Store   Store
-	Durable func(seq uint64) bool           // waits until a batch is durable; false if the store has failed
+	Durable func(seq uint64) bool           // waits until a batch is durable; returns false if the store has failed
 	Go      func(func(ctx context.Context)) // runs a function in the background
 
-	Every       uint64        // the least number of claims between two; 0 = 1,048,576
-	TrimAtClose uint64        // the most batches whose journal SaveLast removes; 0 = 131,072
-	Retry       time.Duration // between two attempts to write one; 0 = 1 minute
+	Every       uint64        // minimum number of claims between two snapshots; 0 = 1,048,576
+	TrimAtClose uint64        // maximum number of journal entries that SaveLast removes; 0 = 131,072
+	Retry       time.Duration // time between two attempts to write a snapshot; 0 = 1 minute
 }
 
 const (
-	// defaultEvery increases with the store, because each snapshot writes all filters.
+	// defaultEvery is a minimum, see snapshotFraction: the interval grows with the store, because
+	// each snapshot writes all filters.
 	defaultEvery = 1 << 20
 	// defaultTrimAtClose is bounded, because some stores need two syncs for a few hundred batches.
 	defaultTrimAtClose = 1 << 17
 	defaultRetry       = time.Minute
 )
 
-// Snapshots writes and loads snapshots of a Set, and tracks the contents of the two sidecars. Its
-// methods are the committer's, or those of Open and Close, except Status.
+// Snapshots writes and loads snapshots of a Set, and tracks the contents of the two sidecars. Only
+// the committer, Open and Close call its methods, except Status.
 type Snapshots struct {
 	filters *Set
 	opt     SnapshotOptions
-	since   uint64 // claims put since the last snapshot was begun
+	since   uint64 // claims put since the start of the last snapshot
 	source  string
 
-	mu      sync.Mutex // guards all below; no I/O under it
+	mu      sync.Mutex // guards the fields below; not held during I/O
 	running bool
-	seqs    [2]uint64 // by sidecar, 0 = unusable
-	lastErr error     // of the last snapshot, nil if it was written
+	seqs    [2]uint64 // batch of each sidecar, 0 if unusable
+	lastErr error     // error of the last snapshot, nil if it was written
 	failed  uint64
 
-	retryAt atomic.Int64 // after a failure: when to retry, in Unix nanoseconds; otherwise 0
+	retryAt atomic.Int64 // when to retry after a failure, in Unix nanoseconds; otherwise 0
 }
 
 // NewSnapshots returns the snapshots of a set.
@@ -72,11 +73,11 @@ func NewSnapshots(filters *Set, o SnapshotOptions) *Snapshots {
 type Status struct {
 	// Source says where the filters came from at Load: "snapshot+journal", "journal" or "scan".
 	Source string
-	// OnDisk has the batch up to which each of the two snapshots on disk is complete, 0 for none.
+	// OnDisk has the batches of the two snapshots on disk, 0 for a missing one.
 	OnDisk  [2]uint64
-	Running bool   // one is being written
-	Failed  uint64 // snapshots that could not be written
-	LastErr error  // of the last one, nil if it was written
+	Running bool   // a snapshot is being written
+	Failed  uint64 // number of snapshots that could not be written
+	LastErr error  // error of the last snapshot, nil if it was written
 }
 
 // Status returns the current status. Any goroutine may call it.
@@ -86,8 +87,8 @@ func (s *Snapshots) Status() Status {
 	return Status{s.source, s.seqs, s.running, s.failed, s.lastErr}
 }
 
-// Decided notes that batch seq was decided, with the given number of claims, and begins a snapshot if
-// one is due. The batches before it were applied.
+// Decided records that batch seq was decided, with the given number of claims, and starts a
+// snapshot if one is due. Earlier batches were applied.
 func (s *Snapshots) Decided(seq uint64, claims int) {
 	s.since += uint64(claims) + 1 // the journal has an entry for each batch
 	due := s.since >= max(s.opt.Every, s.filters.counts.claims/snapshotFraction) || s.retryDue()
@@ -115,15 +116,15 @@ func (s *Snapshots) retryDue() bool {
 	return at != 0 && time.Now().UnixNano() >= at
 }
 
-// newest returns the batch up to which the newest snapshot on disk is complete.
+// newest returns the batch of the newest snapshot on disk.
 func (s *Snapshots) newest() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return max(s.seqs[0], s.seqs[1])
 }
 
-// cut copies the counts as of seq, which is the last batch. The filters may get more hashes
-// meanwhile, which is harmless.
+// cut returns a snapshot as of seq, the last batch. It copies the counts; the filters may get more
+// hashes until they are written, which is harmless.
 func (s *Snapshots) cut(seq uint64) *snapshot {
 	return &snapshot{
 		identity: s.opt.Store.Identity(), seq: seq,
@@ -131,10 +132,10 @@ func (s *Snapshots) cut(seq uint64) *snapshot {
 	}
 }
 
-// saveSnapshot writes a snapshot when its contents are durable, so that no snapshot is ever ahead
-// of its store, and trims the journal if asked to. A failure costs only disk space and time at the
-// next open: it is counted, the older snapshot and the journal after it remain, and a batch after
-// SnapshotOptions.Retry begins another snapshot.
+// saveSnapshot waits until the contents are durable, so that no snapshot is ahead of its store,
+// then writes the snapshot and, if trim is true, trims the journal. A failure costs only disk space
+// and time at the next open: it is counted, the older snapshot and the later journal remain, and a
+// batch after SnapshotOptions.Retry starts another snapshot.
 func (s *Snapshots) saveSnapshot(cut *snapshot, trim bool) {
 	err := errors.New("the store failed")
 	if s.opt.Durable(cut.seq) {
@@ -170,7 +171,7 @@ func (s *Snapshots) writeSnapshot(cut *snapshot) error {
 	return nil
 }
 
-// trimJournal removes what both snapshots contain from the journal.
+// trimJournal removes the journal entries that both snapshots include.
 func (s *Snapshots) trimJournal() error {
 	s.mu.Lock()
 	older := min(s.seqs[0], s.seqs[1])
@@ -181,10 +182,10 @@ func (s *Snapshots) trimJournal() error {
 	return s.opt.Store.TrimJournal(older + 1)
 }
 
-// SaveLast leaves one snapshot, of the last batch, when the engine closes. The other one and the
-// journal after it would replace a snapshot that a crash tears, but this one is durable before they
-// are removed, and no batch follows. If it is damaged later, the next open scans the claims. If
-// there was no batch since the engine was opened, only a missing snapshot is written.
+// SaveLast writes a snapshot of the last batch when the engine closes, and then removes the other
+// one and the journal. These would serve if a crash tore the new snapshot, but it is durable before
+// they are removed, and no batch follows. If it is damaged later, the next open scans the claims.
+// If there was no batch since Open, SaveLast only writes a missing snapshot.
 func (s *Snapshots) SaveLast(seq uint64) {
 	if !s.filters.trusted.Load() {
 		return
@@ -199,11 +200,11 @@ func (s *Snapshots) SaveLast(seq uint64) {
 		return
 	}
 	if first, err := s.firstJournaled(); err == nil && first > 0 && seq-first < s.opt.TrimAtClose {
-		_ = s.opt.Store.TrimJournal(seq + 1) // if it failed, so does the store's Close
+		_ = s.opt.Store.TrimJournal(seq + 1) // after an error, the store's Close fails too
 	}
 }
 
-// empty empties a sidecar. One without content is no snapshot.
+// empty empties a sidecar, which then is no snapshot.
 func (s *Snapshots) empty(name string) error {
 	var held int64
 	err := s.opt.Store.ReadSidecar(name, func(_ io.Reader, size int64) error {
@@ -216,7 +217,7 @@ func (s *Snapshots) empty(name string) error {
 	return s.opt.Store.WriteSidecar(name, func(io.Writer) error { return nil })
 }
 
-// firstJournaled returns the first batch in the journal, 0 for none.
+// firstJournaled returns the first batch in the journal, 0 if it is empty.
 func (s *Snapshots) firstJournaled() (first uint64, err error) {
 	err = s.opt.Store.Journal(0, func(seq uint64, _ []byte) error {
 		first = seq

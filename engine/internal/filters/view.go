@@ -5,17 +5,16 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A View is the filters at one time, for many look-ups one after the other. It belongs to one
-// goroutine.
+// A View has the filters as of one time, for many look-ups in one goroutine.
 type View struct {
 	filters map[weekbucket.Week]*bloom.Filter
 	trusted bool
 	week    weekbucket.Week
-	filter  *bloom.Filter // of week
+	filter  *bloom.Filter // filter of week
 }
 
-// View reads trusted first: a rebuild makes the filters complete before it sets trusted, so that a
-// trusted view is complete.
+// View returns the current view. It reads trusted first: a rebuild completes the filters before it
+// sets trusted, so a trusted view is complete.
 func (s *Set) View() View {
 	v := View{trusted: s.trusted.Load()}
 	v.filters = *s.weeks.filters.Load()
@@ -26,7 +25,7 @@ func (s *Set) View() View {
 // Trusted reports whether the filters contain every claim.
 func (v *View) Trusted() bool { return v.trusted }
 
-// CertainlyNew is Set.CertainlyNew at the time of the view.
+// CertainlyNew is Set.CertainlyNew as of the time of the view.
 func (v *View) CertainlyNew(week weekbucket.Week, hash uint64) bool {
 	if v.week != week {
 		v.week, v.filter = week, v.filters[week]
@@ -34,7 +33,8 @@ func (v *View) CertainlyNew(week weekbucket.Week, hash uint64) bool {
 	return v.trusted && (v.filter == nil || !v.filter.MayContain(hash))
 }
 
-// Prefetch makes the filters ready for look-ups of n claims, and for Add: their cache misses overlap.
+// Prefetch loads the parts of the filters for look-ups of n claims, and for Add, into the
+// processor's cache, so that the cache misses overlap.
 func (s *Set) Prefetch(n int, at func(i int) (weekbucket.Week, uint64)) {
 	s.prefetch(false, n, at)
 }
@@ -47,7 +47,7 @@ func (s *Set) PrefetchNew(n int, at func(i int) (weekbucket.Week, uint64)) {
 // prefetch is Prefetch, or PrefetchNew.
 func (s *Set) prefetch(asNew bool, n int, at func(i int) (weekbucket.Week, uint64)) {
 	filters := *s.weeks.filters.Load()
-	var hashes [64]uint64 // of one week
+	var hashes [64]uint64 // hashes of one week
 	var week weekbucket.Week
 	run := 0
 	for i := range n {

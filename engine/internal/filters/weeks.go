@@ -10,37 +10,38 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// Options.MaxFilterBytes bounds all filters together. If a filter is to be made or to grow and
-// there is no space, those of earlier weeks are evicted, the oldest first: a filter that contains
-// every hash replaces the evicted one, so that all events of its week read the store. It remains
-// until the week is dropped, also in snapshots: rebuilding it would need a scan of the claims.
+// Options.MaxFilterBytes bounds all filters together. If there is no space for a new filter, or for
+// one to grow, filters of earlier weeks are evicted, oldest first. A filter that contains every
+// hash replaces an evicted one, so that all events of its week read the store. It remains until the
+// week is dropped, also in snapshots, because rebuilding the filter would need a scan of the
+// claims.
 const (
-	filterBytesPerClaim = 2       // with the bits per key that package bloom takes by default
-	filterBlockClaims   = 32      // in the 64 bytes of which each filter has a multiple
-	fewClaims           = 1 << 11 // hundreds of nearly empty weeks cost 4 KiB each
+	filterBytesPerClaim = 2       // with the default bits per key of package bloom
+	filterBlockClaims   = 32      // claims in a block of 64 bytes
+	fewClaims           = 1 << 11 // a nearly empty week costs 4 KiB
 	fewBytes            = filterBytesPerClaim * fewClaims
 )
 
-// weeks has the filter of each week. Any goroutine may read them.
+// weeks has the filter of each week. Any goroutine may read the filters.
 type weeks struct {
-	filters  atomic.Pointer[map[weekbucket.Week]*bloom.Filter] // replaced, never changed
-	making   sync.Mutex                                        // held to replace filters and to let them grow; no I/O under it
-	sizes    map[weekbucket.Week]uint64                        // claims that weeks are known to have before a rebuild
-	budget   uint64                                            // bytes of all filters together
-	expected uint64                                            // claims of a week without a better estimate
-	version  atomic.Uint64                                     // increases after each week that Set.WeeksBefore may return in addition
+	filters  atomic.Pointer[map[weekbucket.Week]*bloom.Filter] // replaced, never modified
+	making   sync.Mutex                                        // held while filters are replaced or grow; not held during I/O
+	sizes    map[weekbucket.Week]uint64                        // known numbers of claims before a rebuild
+	budget   uint64                                            // maximum size of all filters together
+	expected uint64                                            // estimate of a week's claims without a better one
+	version  atomic.Uint64                                     // increases after each additional week that Set.WeeksBefore may return
 }
 
-// A grower decides about the growth of a filter (see bloom.Options.Grow).
+// A grower decides how far a filter may grow (see bloom.Options.Grow).
 type grower = func(f *bloom.Filter, want, least uint64, add func(bytes uint64))
 
-// wholeBlocks is a whole number of the blocks of filters, at least one.
+// wholeBlocks rounds maxBytes down to whole blocks of filters, at least one.
 func wholeBlocks(maxBytes uint64) uint64 {
 	const block = filterBlockClaims * filterBytesPerClaim
 	return max(maxBytes/block, 1) * block
 }
 
-// of returns the week's filter. If there is none, it makes one.
+// of returns the filter of the week, and makes it if there is none.
 func (s *weeks) of(week weekbucket.Week) *bloom.Filter {
 	if f := (*s.filters.Load())[week]; f != nil {
 		return f
@@ -67,8 +68,8 @@ func (s *weeks) of(week weekbucket.Week) *bloom.Filter {
 	return f
 }
 
-// claimsOf returns the number of claims for which the filter of a week is made: the known number,
-// or that of the nearest earlier week. If none is known, the filter begins small, see grow.
+// claimsOf returns the number of claims for which a week's filter is made: the known number, or
+// that of the nearest earlier week. If neither is known, the filter starts small, see growerOf.
 func (s *weeks) claimsOf(week weekbucket.Week) uint64 {
 	if n, known := s.sizes[week]; known {
 		return max(n+n/4, fewClaims)
@@ -90,7 +91,7 @@ func (s *weeks) claimsOf(week weekbucket.Week) uint64 {
 	return max(latest.Len(), fewClaims)
 }
 
-// filterBytes returns the size of a filter for a number of claims, within the budget.
+// filterBytes returns the size of a filter for a number of claims, at most the budget.
 func (s *weeks) filterBytes(claims uint64) uint64 {
 	if claims >= s.budget/filterBytesPerClaim {
 		return s.budget
@@ -98,15 +99,14 @@ func (s *weeks) filterBytes(claims uint64) uint64 {
 	return (claims + filterBlockClaims - 1) / filterBlockClaims * filterBlockClaims * filterBytesPerClaim
 }
 
-// growerOf returns the grower of a week's filter. A filter that is small because its week was
-// unknown gets the size of Options.ExpectedPerWeek with its first growth, so that a week with many
-// claims has two layers and not seven.
+// growerOf returns the grower of a week's filter. A filter that started small grows to the size for
+// Options.ExpectedPerWeek first, so that a week with many claims has two layers instead of seven.
 func (s *weeks) growerOf(week weekbucket.Week) grower {
 	return func(f *bloom.Filter, want, least uint64, add func(bytes uint64)) {
 		s.making.Lock()
 		defer s.making.Unlock()
 		if (*s.filters.Load())[week] != f {
-			return // it was evicted or forgotten
+			return // the filter was evicted or forgotten
 		}
 		if f.Bytes() <= fewBytes {
 			want = max(want, s.filterBytes(s.expected))
@@ -117,15 +117,14 @@ func (s *weeks) growerOf(week weekbucket.Week) grower {
 	}
 }
 
-// growthBudget is the budget that filters may grow to. The rest, whole small filters of about a
-// 64th, is for weeks that begin: the first event of the next week may come before the current week
-// ends, and evicts no filter that is in use.
+// growthBudget returns the budget for the growth of filters. About a 64th of the budget, in whole
+// small filters, is reserved for new weeks: the first event of the next week may come before the
+// current week ends, and must not evict a filter that is in use.
 func (s *weeks) growthBudget() uint64 {
 	return s.budget - s.budget/64/fewBytes*fewBytes
 }
 
-// free returns how many bytes, from least to want, a new filter may use without evicting another
-// one, or 0.
+// free returns how many bytes, from least to want, a new filter may use without evictions, or 0.
 func (s *weeks) free(want, least uint64) uint64 {
 	used, _, _ := s.size()
 	if used+least > s.budget {
@@ -134,9 +133,9 @@ func (s *weeks) free(want, least uint64) uint64 {
 	return min(want, s.budget-used)
 }
 
-// room returns how many more bytes, from least to want, the filter of a week may use so that all
-// filters stay within budget, or 0. It evicts no more filters of earlier weeks than necessary, and
-// none in vain. The caller holds making.
+// room returns how many more bytes, from least to want, the filter of a week may use within the
+// budget, or 0. It evicts only as many filters of earlier weeks as necessary, and none if that
+// would not suffice. The caller holds making.
 func (s *weeks) room(week weekbucket.Week, want, least, budget uint64) uint64 {
 	var used, older uint64
 	for w, f := range *s.filters.Load() {
@@ -153,8 +152,8 @@ func (s *weeks) room(week weekbucket.Week, want, least, budget uint64) uint64 {
 	return min(want, budget-used)
 }
 
-// evict evicts the filters of weeks before the given one, the oldest first, until used is within
-// the budget, and returns their bytes.
+// evict evicts filters of weeks before the given one, oldest first, until used is within the
+// budget. It returns their size.
 func (s *weeks) evict(before weekbucket.Week, used, budget uint64) (freed uint64) {
 	if used <= budget {
 		return 0
@@ -172,16 +171,16 @@ func (s *weeks) evict(before weekbucket.Week, used, budget uint64) (freed uint64
 	return freed
 }
 
-// evicted returns the replacement of a filter with the given number of claims. Its MaxBytes says in
-// a snapshot under which budget it was evicted (see outgrown).
+// evicted returns the replacement of an evicted filter with the given number of claims. In a
+// snapshot, its MaxBytes records the budget under which the filter was evicted (see outgrown).
 func (s *weeks) evicted(claims uint64) *bloom.Filter {
 	f := bloom.All(claims)
 	f.SetMaxBytes(s.budget)
 	return f
 }
 
-// adopt uses the filters of a snapshot. If they exceed the budget, which was larger when it was
-// taken, the oldest are evicted.
+// adopt sets the filters to those of a snapshot. If they exceed the budget, which was larger at the
+// time of the snapshot, the oldest are evicted.
 func (s *weeks) adopt(filters map[weekbucket.Week]*bloom.Filter) {
 	s.making.Lock()
 	defer s.making.Unlock()
@@ -193,14 +192,14 @@ func (s *weeks) adopt(filters map[weekbucket.Week]*bloom.Filter) {
 	s.evict(weekbucket.Max+1, used, s.budget)
 }
 
-// replace replaces the filters by a changed copy. The caller holds making.
+// replace replaces the map of filters with a changed copy. The caller holds making.
 func (s *weeks) replace(change func(filters map[weekbucket.Week]*bloom.Filter)) {
 	filters := maps.Clone(*s.filters.Load())
 	change(filters)
 	s.filters.Store(&filters)
 }
 
-// heldBytes returns a filter's part of the budget: 0 for an evicted one.
+// heldBytes returns the part of the budget that a filter uses: 0 for an evicted one.
 func heldBytes(f *bloom.Filter) uint64 {
 	if f.ContainsAll() {
 		return 0
@@ -208,8 +207,8 @@ func heldBytes(f *bloom.Filter) uint64 {
 	return f.Bytes()
 }
 
-// size returns the memory that the filters occupy, how many of them are full and may not grow, and
-// how many were evicted.
+// size returns the memory of the filters, the number of filters that are full and cannot grow, and
+// the number of evicted ones.
 func (s *weeks) size() (bytes uint64, saturated, evicted int) {
 	for _, f := range *s.filters.Load() {
 		bytes += heldBytes(f)

@@ -12,53 +12,53 @@ import (
 // A Lane is the queue of the transactions that would conflict if they ran in parallel. The zero
 // value is an empty lane. All methods of this package are safe for concurrent use.
 type Lane struct {
-	mu      sync.Mutex // guards all below, and the members; no I/O and no waiting under it
-	current *Turn      // the current turn, nil for none
-	queue   []*Turn    // those that wait, in the order of arrival
+	mu      sync.Mutex // guards the fields below and the members; not held during I/O or waits
+	current *Turn      // current turn, or nil
+	queue   []*Turn    // waiting turns, in order of arrival
 
-	commits [64]commit // the last ones, in a ring
+	commits [64]commit // ring of the last commits
 	next    int
 }
 
-// A commit is a transaction of a member that was admitted into a batch.
+// A commit records that a transaction of a member was admitted into a batch.
 type commit struct {
 	seq    uint64
 	member *Member
 }
 
-// defaultTurn is the maximum turn of a member that states none.
+// defaultTurn is the default maximum turn.
 const defaultTurn = time.Second
 
-// A Member runs transactions one after the other. They take turns with those of other members as
-// long as they conflict, because one reads keys that another has written. Members without conflicts
-// run in parallel, and so do all members at first. A nil Member is not in a lane.
+// A Member runs transactions one after the other. Its transactions take turns with those of other
+// members as long as they conflict, because one reads keys that another has written. Members
+// without conflicts run in parallel, and so do all members at first. A nil Member is not in a lane.
 type Member struct {
 	lane  *Lane
 	limit time.Duration
 
 	// Guarded by lane.mu.
 	score  int   // the member takes turns while it is above 0
-	losses int   // in a row
-	turn   *Turn // its current or awaited turn, nil for none
+	losses int   // consecutive losses
+	turn   *Turn // its current or awaited turn, or nil
 }
 
-// A member that has met another one takes turns. It stops taking turns after meeting transactions
-// in a row without a conflict, or up to mostScore if it has met several times: so it takes turns
-// while one transaction in about meeting meets another.
+// After a conflict, a member takes turns for its next meeting transactions without a conflict, or
+// up to mostScore after several conflicts. So it takes turns as long as about one in meeting
+// transactions conflicts.
 const (
 	meeting   = 16
 	mostScore = 64
 )
 
-// maxDoublings bounds how often the maximum turn of a member is doubled, once for each failure in a
-// row.
+// maxDoublings bounds how often the maximum turn of a member is doubled, once for each consecutive
+// failure.
 const maxDoublings = 6
 
-// maxTurn is years: a longer turn could not be doubled.
+// maxTurn is several years; a longer turn could not be doubled.
 const maxTurn = math.MaxInt64 >> maxDoublings
 
-// A Turn is the permission to run that a transaction has or waits for. A nil Turn is that of a
-// transaction that runs without one.
+// A Turn is a transaction's permission to run, or its place in the queue. A transaction that runs
+// without a turn has a nil Turn.
 type Turn struct {
 	member *Member
 	begun  chan struct{} // closed when the turn begins
@@ -66,7 +66,7 @@ type Turn struct {
 }
 
 // Join returns a new member. turn bounds how long one of its transactions delays the others; 0 or
-// less is one second. After each conflict in a row it is doubled, up to 64 times the given one.
+// less is one second. It is doubled after each consecutive conflict, up to 64 times the given one.
 func (l *Lane) Join(turn time.Duration) *Member {
 	if turn <= 0 {
 		turn = defaultTurn
@@ -74,8 +74,8 @@ func (l *Lane) Join(turn time.Duration) *Member {
 	return &Member{lane: l, limit: min(turn, maxTurn)}
 }
 
-// Serialized reports whether the member has recently met another one, so that its next transaction
-// waits for its turn if others are before it.
+// Serialized reports whether the member has recently conflicted with another one, so that its next
+// transaction waits for a turn.
 func (m *Member) Serialized() bool {
 	if m == nil {
 		return false
@@ -85,8 +85,8 @@ func (m *Member) Serialized() bool {
 	return m.score > 0
 }
 
-// Queue puts the member's next turn into the queue. nil means that its next transaction runs without
-// one: the member takes no turns, or has one already.
+// Queue adds the member's next turn to the queue. It returns nil if the next transaction runs
+// without a turn, because the member takes no turns or already has one.
 func (m *Member) Queue() *Turn {
 	if m == nil {
 		return nil
@@ -102,10 +102,10 @@ func (m *Member) Queue() *Turn {
 	return m.turn
 }
 
-// Begun is closed when the turn begins. The turn is not nil.
+// Begun returns a channel that is closed when the turn begins. t must not be nil.
 func (t *Turn) Begun() <-chan struct{} { return t.begun }
 
-// advance begins the next turn if there is no current one. l.mu is held.
+// advance begins the next turn if there is no current one. The caller holds l.mu.
 func (l *Lane) advance() {
 	if l.current != nil || len(l.queue) == 0 {
 		return
@@ -117,7 +117,7 @@ func (l *Lane) advance() {
 	close(t.begun)
 }
 
-// End ends a turn, or takes it out of the queue. Repeating it changes nothing.
+// End ends a turn, or removes it from the queue. Further calls do nothing.
 func (t *Turn) End() {
 	if t == nil {
 		return
@@ -139,7 +139,7 @@ func (t *Turn) End() {
 	l.advance()
 }
 
-// Lost records that a transaction of the member has failed because of a batch.
+// Lost records that a transaction of the member has conflicted with a batch.
 func (m *Member) Lost(to uint64) {
 	if m == nil {
 		return
@@ -150,8 +150,8 @@ func (m *Member) Lost(to uint64) {
 	m.meet(to)
 }
 
-// Committed records that a transaction of the member is admitted into a batch, and the batch with
-// which it would have conflicted without waiting for its turn, 0 for none.
+// Committed records that a transaction of the member is admitted into batch seq. met is the batch
+// with which it would have conflicted without waiting for its turn, or 0.
 func (m *Member) Committed(seq, met uint64) {
 	if m == nil {
 		return
@@ -169,7 +169,8 @@ func (m *Member) Committed(seq, met uint64) {
 	}
 }
 
-// meet records that the member has met those whose transactions are in a batch. lane.mu is held.
+// meet records a conflict of the member with the members whose transactions are in a batch. The
+// caller holds lane.mu.
 func (m *Member) meet(seq uint64) {
 	m.score = min(m.score+meeting, mostScore)
 	for _, c := range m.lane.commits {

@@ -1,6 +1,6 @@
-// Package names numbers scopes and topics, so that the records of claims and the journal carry numbers,
+// Package names assigns numbers to scopes and topics for use in claim records and in the journal,
 // and frees the numbers that no retained week uses.
 //
-// It knows nothing of claims: it gets names and weeks, and returns the writes that record its changes,
-// which the committer puts into the batch of the claim.
+// It does not know claims: it gets names and weeks, and returns the writes for its changes, which
+// the committer adds to the batch of the claim.
 package names

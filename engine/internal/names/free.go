@@ -8,8 +8,9 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// Release frees the names that only weeks before oldest used. It appends at most limit writes, and
-// reports whether there is more to do. The claims of these weeks have been durably removed.
+// Release frees the names that only weeks before oldest used. It appends writes until there are
+// limit of them, and reports whether there is more to do. The claims of these weeks must have been
+// durably removed.
 func (n *Table) Release(oldest weekbucket.Week, writes []storage.StateWrite, limit int) (_ []storage.StateWrite, more bool) {
 	n.forgetRecent()
 	var retained refSet
@@ -47,9 +48,9 @@ func (n *Table) Release(oldest weekbucket.Week, writes []storage.StateWrite, lim
 	return writes, false
 }
 
-// ReleaseScope removes the notes of a scope in weeks before oldest, and its name if no week uses
-// that any more. The scope's claims in these weeks have been durably removed. It returns the number
-// and the weeks whose notes it has removed.
+// ReleaseScope removes the notes of a scope in weeks before oldest, and frees its name if no week
+// uses it any more. The scope's claims in these weeks must have been durably removed. It returns
+// the scope's number and the weeks whose notes it has removed.
 func (n *Table) ReleaseScope(scope string, oldest weekbucket.Week, writes []storage.StateWrite) (ref uint64, weeks []weekbucket.Week, _ []storage.StateWrite) {
 	ref, known := n.refs[scope]
 	if !known {
@@ -89,8 +90,9 @@ func (n *Table) Keeps(scope string, oldest weekbucket.Week) bool {
 	return false
 }
 
-// BucketsIn calls fn for each bucket in damage in which claims may have been made: those of a topic's name
-// are among them. A note of a use is written with the first claim, and removed after all of them.
+// BucketsIn calls fn for each bucket in damage that may have claims. Since a topic may have the
+// name of a scope, it also calls fn for the names of topics. The note of a use is written with the
+// first claim, and removed after all claims.
 func (n *Table) BucketsIn(damage *storage.DamageError, fn func(storage.Bucket)) {
 	list := *n.list.Load()
 	for week, used := range n.used {

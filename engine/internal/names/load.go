@@ -9,7 +9,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/decode"
 )
 
-// A Store is what the engine's store has for the table.
+// A Store stores the table.
 type Store interface {
 	ScanState(span storage.Span, fn func(key, value []byte) error) error
 }
@@ -26,7 +26,7 @@ func (n *Table) Load(store Store) error {
 	return n.check()
 }
 
-// load reads one entry of the table in its stored form.
+// load parses an entry of the table.
 func (n *Table) load(name string, value []byte) error {
 	d := decode.Decoder{Rest: value}
 	ref := d.Uvarint()
@@ -43,7 +43,7 @@ func (n *Table) load(name string, value []byte) error {
 	return nil
 }
 
-// loadUse reads one note of a week in its stored form.
+// loadUse parses a note of a week.
 func (n *Table) loadUse(key, value []byte) error {
 	d := decode.Decoder{Rest: key}
 	_, week, ref := d.Byte(), d.Week(), d.Uint16()
@@ -58,7 +58,7 @@ func (n *Table) loadUse(key, value []byte) error {
 	return nil
 }
 
-// check checks that the loaded table is complete, and finds the free numbers.
+// check returns an error if the loaded table is incomplete, and collects the free numbers.
 func (n *Table) check() error {
 	list := *n.list.Load()
 	for week, used := range n.used {

@@ -1,6 +1,6 @@
 package names
 
-// A refSet is a set of numbers, a bit for each up to the largest one.
+// A refSet is a set of numbers, as a bitmap.
 type refSet struct{ bits []uint64 }
 
 func (s *refSet) has(ref uint64) bool {

@@ -11,33 +11,33 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// A Table is the store's table of scopes and topics: a number for each, so that records and journal
-// entries carry numbers. The batch that first uses the number of a name writes the name. With the
-// first use of a number in a week, its batch also notes the number for that week, and whether it is
-// used as a scope only. A number is free again when no retained week uses it, and is then assigned
-// to another name. A week no longer uses the number of a scope when the scope does not retain that
-// week, unless a topic of the week has the same name.
+// A Table has a number for each scope and topic, which records and journal entries contain instead
+// of the name. The batch that first uses a number also writes the name. The batch that first uses a
+// number in a week also writes a note for that week, which says whether only scopes use it. A
+// number that no retained week uses is free, and may be assigned to another name. When a scope no
+// longer retains a week, the week no longer uses its number, unless a topic of the week has the
+// same name.
 //
-// Numbers of dropped weeks may still be in the journal, in snapshots, and in claims that a reader
-// has just read. They are not mistaken for those of a later name: journal and snapshots contain the
-// week with each number, and weeks before the oldest retained one are ignored; where only a scope
-// has dropped the week, the journal says so. Readers check the week after they have looked a number
-// up (Name).
+// Numbers of dropped weeks may still be in the journal, in snapshots, and in claims that were just
+// read. They are not mistaken for numbers of later names. Journal and snapshots contain the week
+// with each number, and weeks before the oldest retained one are ignored; if only a scope has
+// dropped a week, the journal records that. Readers check the week after they have looked up a
+// number with Name.
 //
-// Only the committer changes it; any goroutine may call Name, Number and Count.
+// Only the committer changes the table; any goroutine may call Name, Number and Count.
 type Table struct {
-	mu   sync.RWMutex // guards refs; no I/O under it
+	mu   sync.RWMutex // guards refs; not held during I/O
 	refs map[string]uint64
-	list atomic.Pointer[[]atomic.Pointer[string]] // by number; nil for one that is free
+	list atomic.Pointer[[]atomic.Pointer[string]] // names by number; nil if the number is free
 
-	// The committer's own.
-	free   []uint64 // numbers below the length of list that are free
+	// The fields below are used by the committer only.
+	free   []uint64 // free numbers less than the length of list
 	used   map[weekbucket.Week]*refSet
-	scopes map[weekbucket.Week]*refSet // those of used that no topic has
-	limit  error                       // of a name too many
+	scopes map[weekbucket.Week]*refSet // the numbers of used that no topic has
+	limit  error                       // wrapped if there are too many names
 
-	// The last claim: most claims have the scope, topic and week of the one before. The week has
-	// notes of both.
+	// Most claims have the scope, topic and week of the previous claim. These are saved here; the
+	// week has notes of both.
 	recent struct {
 		scope, topic string
 		week         weekbucket.Week
@@ -56,20 +56,20 @@ const (
 // The kinds of the keys of the table, their first bytes.
 const (
 	kindName = 'n' // + a scope or topic: its number
-	kindUse  = 'u' // + a week and the number of a name that claims of that week use: "s", or nothing if a topic has it
+	kindUse  = 'u' // + a week and the number of a name that claims of the week use: "s", or nothing if a topic has the name
 )
 
 // usedAsScope is the value of a note if no topic has the name. Any other note has an empty value.
 var usedAsScope = []byte{'s'}
 
-// New returns an empty table. The error of a name too many wraps limit.
+// New returns an empty table. Errors for too many names wrap limit.
 func New(limit error) *Table {
 	n := &Table{limit: limit, refs: make(map[string]uint64), used: make(map[weekbucket.Week]*refSet), scopes: make(map[weekbucket.Week]*refSet)}
 	n.list.Store(&[]atomic.Pointer[string]{})
 	return n
 }
 
-// grow makes the list at least that long. Only the committer changes the list.
+// grow grows the list to at least size. Only the committer changes the list.
 func (n *Table) grow(size uint64) {
 	old := *n.list.Load()
 	if uint64(len(old)) >= size {
@@ -82,7 +82,7 @@ func (n *Table) grow(size uint64) {
 		}
 		old = longer
 	}
-	list := old[:size] // the slots after the end of old are nil
+	list := old[:size] // the elements after the end of old are nil
 	n.list.Store(&list)
 }
 

@@ -1,4 +1,4 @@
-// Package occ is the optimistic concurrency control of transactions: Reservations are the claims
-// that open transactions hold, and History finds which transactions have read what others have
-// written since.
+// Package occ implements the optimistic concurrency control of transactions: Reservations has the
+// claims that open transactions hold, and History detects that a transaction has read what others
+// have written since.
 package occ

@@ -5,34 +5,35 @@ import (
 	"sync/atomic"
 )
 
-// A History has the keys that were written while a transaction was open. It is safe for concurrent
+// A History has the keys that were written while transactions were open. It is safe for concurrent
 // use.
 //
 // Conflicts are found by backward validation (Kung and Robinson, "On optimistic methods for
 // concurrency control", 1981): a transaction reads the store as of its start, because a read of a
-// key that was written since then fails; at commit it fails if any key it has read was written
-// since. The caller validates and applies one after the other, so the order of commits is a serial
-// order. A claim may be read as of a later moment than the start (Reads.NoteAsOf).
+// key that was written since then fails; the commit fails if a key that the transaction has read
+// was written since. The caller validates and applies transactions one after the other, so the
+// order of commits is a serial order. A claim may be read as of a later batch than the start
+// (Reads.NoteAsOf).
 type History struct {
-	applied *atomic.Uint64 // the last batch that reads see
+	applied *atomic.Uint64 // last batch that reads see
 
-	mu      sync.Mutex // guards all below; no I/O and no waiting under it
+	mu      sync.Mutex // guards the fields below; not held during I/O or waits
 	open    map[*Reads]struct{}
 	written recentWrites
-	// the same writes in the order of the batches, for transactions that have read ranges
+	// the writes in the order of batches, for transactions that have read ranges
 	log writeLog
-	// transactions that began before this batch and have read keys conflict: written has dropped
-	// some
+	// floor is the batch up to which written has dropped writes: transactions that began earlier
+	// and have read keys conflict
 	floor uint64
 }
 
-// Init makes h, which is zero, usable. applied is the last batch that reads of the store see.
+// Init initializes h, which must be zero. applied is the last batch that reads of the store see.
 func (h *History) Init(applied *atomic.Uint64) {
 	h.applied, h.open = applied, make(map[*Reads]struct{})
 	h.written.last = make(map[string]recentWrite)
 }
 
-// Begin adds a transaction, which begins now.
+// Begin adds a transaction that begins now.
 func (h *History) Begin(reads *Reads) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -41,7 +42,7 @@ func (h *History) Begin(reads *Reads) {
 	h.open[reads] = struct{}{}
 }
 
-// Restart sets the begin of a transaction that has waited and done nothing yet to now.
+// Restart sets the start of a transaction that has only waited to now.
 func (h *History) Restart(reads *Reads) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -55,21 +56,21 @@ func (h *History) End(reads *Reads) {
 	delete(h.open, reads)
 }
 
-// Open returns how many transactions are open.
+// Open returns the number of open transactions.
 func (h *History) Open() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.open)
 }
 
-// RecentBytes returns the counted memory of recent writes, at most about MaxRecentBytes.
+// RecentBytes returns the estimated memory of recent writes, at most about MaxRecentBytes.
 func (h *History) RecentBytes() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.written.bytes
 }
 
-// ChangedSince returns the batch after the start of the reads that may have written the key, 0 if
+// ChangedSince returns a batch after the start of the reads that may have written the key, 0 if
 // there is none.
 func (h *History) ChangedSince(reads *Reads, key []byte) (by uint64) {
 	h.mu.Lock()
@@ -83,8 +84,9 @@ func (h *History) ChangedSince(reads *Reads, key []byte) (by uint64) {
 	return by
 }
 
-// Latest returns the last value of a key, nil if it was removed, if that is known and visible to
-// the reads. The caller must not change it. No batch that was decided later writes the key.
+// Latest returns the last value of a key, nil if the key was removed. ok is false if the value is
+// unknown or not visible to the reads. No later decided batch writes the key. The caller must not
+// change the value.
 func (h *History) Latest(reads *Reads, key []byte) (value []byte, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -92,25 +94,26 @@ func (h *History) Latest(reads *Reads, key []byte) (value []byte, ok bool) {
 	return w.value, w.known && w.seq <= reads.start && reads.start >= h.floor
 }
 
-// LastWrite returns the newest known batch that has written a key, 0 if it was dropped, and the
-// batch up to which writes may be dropped that open transactions need. Dropped writes are applied.
+// LastWrite returns the last known batch that has written a key, 0 if it was dropped, and the
+// floor, up to which writes may have been dropped although open transactions need them. Dropped
+// writes are applied.
 func (h *History) LastWrite(key string) (seq, floor uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.written.last[key].seq, h.floor
 }
 
-// ChangedIn returns the least key in the range that may have been written by a batch after the start
-// of the reads, and that batch, 0 if there is none.
+// ChangedIn returns the least key in the range that a batch after the start of the reads may have
+// written, and that batch, 0 if there is none.
 func (h *History) ChangedIn(reads *Reads, r Range) (least string, by uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.log.changed(r, reads.start)
 }
 
-// Overtaken returns the batch with which a transaction conflicts, which has written a key that the
-// transaction had read before. met is a batch that has written such a key since the transaction
-// came to the queue, perhaps before it began. 0 is none.
+// Overtaken returns a batch that has written a key after the transaction had read it, so that the
+// transaction conflicts with the batch, or 0. met is a batch that has written such a key since the
+// transaction was queued, perhaps before it began, or 0.
 func (h *History) Overtaken(reads *Reads) (by, met uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -137,14 +140,14 @@ func (h *History) Overtaken(reads *Reads) (by, met uint64) {
 // A Write is a write of a batch to a key.
 type Write struct {
 	Key string
-	// IsScanned says that scans may read the key, and IsKnown that transactions then read Value, nil
-	// for no value, which must not be changed afterwards.
+	// IsScanned means that scans may read the key, IsKnown that its new value is Value, where nil
+	// means removed. Value must not be changed afterwards.
 	IsScanned, IsKnown bool
 	Value              []byte
 }
 
-// Add records the writes of batch seq. It must be called before that batch is applied, so that code
-// that reads a new value also finds the record.
+// Add records the writes of batch seq. It must be called before the batch is applied, so that a
+// reader of a new value also finds its record.
 func (h *History) Add(seq uint64, writes ...Write) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -164,9 +167,9 @@ func (h *History) Add(seq uint64, writes ...Write) {
 	}
 }
 
-// forget drops the records that no open transaction needs. Transactions that open later begin after
-// the last applied batch. If the keys take too much memory, it also drops those that open
-// transactions need, and raises the floor; the log has a limit and a floor of its own.
+// forget drops the records that no open transaction needs. Later transactions start at or after the
+// last applied batch. If the keys use too much memory, forget also drops those that open
+// transactions need, and raises the floor. The log has its own limit and floor.
 func (h *History) forget() {
 	applied := h.applied.Load()
 	needed := applied

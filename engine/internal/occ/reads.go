@@ -7,27 +7,26 @@ import (
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
-// Reads are the reads of a transaction from the store, and their snapshot. They are not safe for
-// concurrent use, and may be used only between History.Begin and End. An error of a method says which
-// limit of a transaction is exceeded; nothing was added then.
+// Reads records what a transaction has read from the store, and its snapshot. It is not safe for
+// concurrent use, and may be used only between History.Begin and End. If a method returns an error,
+// it has added nothing; the error says which limit of a transaction is exceeded.
 type Reads struct {
-	// every batch up to this one is visible to the transaction, and no later one that changes its
-	// reads
+	// last batch of the snapshot: later batches that change what was read are not visible
 	start uint64
-	since uint64 // start, or its value before the transaction waited for its turn
+	since uint64 // start before the transaction waited for its turn
 
-	keys   map[string]uint64 // to the batch as of which they were read
-	ranges []Range           // the ranges of scans
-	bytes  int               // of all keys and of both ends of ranges, with keyOverhead for each
+	keys   map[string]uint64 // keys with the batches as of which they were read
+	ranges []Range           // ranges of scans
+	bytes  int               // size of all keys and of both ends of ranges, with keyOverhead for each
 }
 
-// Within begins the reads of a part, which have the snapshot of its transaction.
+// Within starts the reads of a part with the snapshot of its transaction.
 func (s *Reads) Within(whole *Reads) { s.start, s.since = whole.start, whole.since }
 
-// Note adds the read of a key.
+// Note records the read of a key.
 func (s *Reads) Note(key string) error { return s.NoteAsOf(key, s.start) }
 
-// NoteAsOf adds a read as of a batch, which may be after the snapshot.
+// NoteAsOf records a read as of a batch, which may be later than the snapshot.
 func (s *Reads) NoteAsOf(name string, asOf uint64) error {
 	if _, known := s.keys[name]; known {
 		return nil
@@ -39,8 +38,8 @@ func (s *Reads) NoteAsOf(name string, asOf uint64) error {
 	return nil
 }
 
-// BeginScan begins the range of keys that a scan reads from lo on, which is empty, and returns its
-// index.
+// BeginScan records the read of an empty range that starts at lo, which ExtendScan extends, and
+// returns its index.
 func (s *Reads) BeginScan(lo []byte) (int, error) {
 	if len(s.ranges) == limits.TxScans {
 		return 0, errScans
@@ -53,7 +52,7 @@ func (s *Reads) BeginScan(lo []byte) (int, error) {
 	return len(s.ranges) - 1, nil
 }
 
-// ExtendScan moves the end of the range of a scan.
+// ExtendScan extends the range of a scan to hi.
 func (s *Reads) ExtendScan(index int, hi []byte) error {
 	r := &s.ranges[index]
 	if err := s.grow(len(hi) - len(r.Hi)); err != nil {
@@ -89,7 +88,7 @@ func (s *Reads) Contains(key string) bool {
 	return false
 }
 
-// MergeScans sorts and joins the ranges of the scans, which makes the validation faster.
+// MergeScans sorts and merges the ranges of scans, for a faster validation.
 func (s *Reads) MergeScans() { s.ranges = mergeRanges(s.ranges) }
 
 // Fits returns an error if the reads of a part would exceed the limit of its transaction.
@@ -103,7 +102,7 @@ func (s *Reads) Fits(part *Reads) error {
 	return nil
 }
 
-// missing returns the size of the part's reads that its transaction has not made.
+// missing returns the size of the part's reads that its transaction does not have.
 func (s *Reads) missing(part *Reads) (size int) {
 	for key := range part.keys {
 		if _, known := s.keys[key]; !known {
@@ -116,7 +115,8 @@ func (s *Reads) missing(part *Reads) (size int) {
 	return size
 }
 
-// Join adds the reads of a part, as of the earlier batch if the transaction has made them too.
+// Join adds the reads of a part. If the transaction has read the same key, the earlier batch is
+// kept.
 func (s *Reads) Join(part *Reads) {
 	s.bytes += s.missing(part)
 	s.ranges = append(s.ranges, part.ranges...)
@@ -130,7 +130,7 @@ func (s *Reads) Join(part *Reads) {
 // keptReads bounds the memory that is kept for the next transaction.
 const keptReads = 1 << 12
 
-// Emptied returns no reads, with the same memory.
+// Emptied returns empty reads that reuse the memory.
 func (s *Reads) Emptied() Reads {
 	if len(s.keys) > keptReads || s.keys == nil {
 		return Reads{keys: make(map[string]uint64)}

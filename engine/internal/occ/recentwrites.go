@@ -1,36 +1,36 @@
 package occ
 
-// MaxRecentBytes is the maximum memory of keys that were written while a transaction is open, each
-// counted with 64 bytes more, and of their small values. Transactions that began before it was
-// reached, and have read anything, conflict.
+// MaxRecentBytes is the maximum memory of the keys that are written while a transaction is open,
+// with 64 bytes for each key, and of their small values. When it is reached, open transactions that
+// have read keys conflict.
 const MaxRecentBytes = 64 << 20
 
-// keyOverhead estimates the memory of a key in a map in addition to its bytes.
+// keyOverhead is the estimated memory of a key in a map in addition to its bytes.
 const keyOverhead = 64
 
-// maxRecentValue is the maximum size of a value that is kept with its key, so that the store is not
-// read for it. minRecentBytes are kept even if no open transaction needs them, for the same reason.
+// maxRecentValue is the maximum size of a value that is kept with its key to save a read of the
+// store. For the same reason, minRecentBytes are kept even if no open transaction needs them.
 const (
 	maxRecentValue = 64
 	minRecentBytes = 256 << 10
 )
 
-// recentWrites records the last batch that wrote each key, as far as an open transaction needs it.
+// recentWrites has the last batch that wrote each key, as long as an open transaction needs it.
 type recentWrites struct {
 	last   map[string]recentWrite
-	newest uint64 // batch in it
-	bytes  int    // of the keys and values, with keyOverhead for each key
-	prune  int    // the size at which keys are next dropped
+	newest uint64 // last batch in it
+	bytes  int    // size of the keys and values, with keyOverhead for each key
+	prune  int    // size at which keys are next dropped
 }
 
 // A recentWrite is the last write to a key.
 type recentWrite struct {
 	seq   uint64
-	known bool   // value is the one that was written
-	value []byte // nil if the key was removed; not changed any more
+	known bool   // value is the written value
+	value []byte // nil if the key was removed; never modified
 }
 
-// note records that a batch writes the key.
+// note records a write of the key.
 func (w *recentWrites) note(key string, r recentWrite) {
 	if old, noted := w.last[key]; noted {
 		w.bytes -= len(old.value)
@@ -45,10 +45,10 @@ func (w *recentWrites) note(key string, r recentWrite) {
 // due reports whether it is time to drop unneeded keys.
 func (w *recentWrites) due() bool { return w.bytes >= w.prune }
 
-// full reports whether needed keys must be dropped too.
+// full reports whether needed keys must also be dropped.
 func (w *recentWrites) full() bool { return w.bytes >= MaxRecentBytes }
 
-// forget drops all keys whose last write is not after the given batch.
+// forget drops all keys whose last write is at or before the given batch.
 func (w *recentWrites) forget(upTo uint64) {
 	if upTo >= w.newest {
 		clear(w.last)

@@ -7,33 +7,33 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// Reservations are the claims that open transactions hold. They are safe for concurrent use.
+// Reservations has the claims that open transactions hold. It is safe for concurrent use.
 type Reservations struct {
 	weeks Weeks
-	some  atomic.Bool // there are some, so that the lock is not taken when there are none
+	some  atomic.Bool // the table is not empty; saves the lock if it is
 
-	mu    sync.Mutex // guards all below, and the claims of parts; no I/O and no waiting under it
+	mu    sync.Mutex // guards the fields below and Claimant.mine; not held during I/O or waits
 	table table
-	last  weekbucket.Week // of the last reservation, if the table is not empty
+	last  weekbucket.Week // week of the last reservation, if the table is not empty
 }
 
-// Weeks is told in which weeks claims are reserved, by one call at a time.
+// Weeks is notified of the weeks in which claims are reserved. There is one call at a time.
 type Weeks interface {
-	// Reserve is called before a claim in the week is reserved, unless the one before it was in
-	// the same week.
+	// Reserve is called before a claim in the week is reserved, unless the previous one was in the
+	// same week.
 	Reserve(week weekbucket.Week)
-	// ReleaseAll is called when no claim is reserved any more.
+	// ReleaseAll is called when no reserved claims are left.
 	ReleaseAll()
 }
 
-// Init makes r, which is zero, usable.
+// Init initializes r, which must be zero.
 func (r *Reservations) Init(weeks Weeks) { r.weeks = weeks }
 
 // IsHeld reports whether a transaction holds the claim.
 func (r Reservation) IsHeld() bool { return r.owner != nil }
 
-// CommitsIn returns the batch into which the transaction that holds the claim is admitted, 0 if there
-// is none, or it is still open.
+// CommitsIn returns the batch into which the transaction that holds the claim was admitted, 0 if it
+// is still open or there is none.
 func (r Reservation) CommitsIn() uint64 {
 	if r.owner == nil {
 		return 0
@@ -41,11 +41,12 @@ func (r Reservation) CommitsIn() uint64 {
 	return r.owner.won.Load()
 }
 
-// A Claimant makes reservations: a transaction, or a part of one. One goroutine at a time may use it.
+// A Claimant is a transaction, or a part of one, that makes reservations. It must be used by one
+// goroutine at a time.
 type Claimant struct {
 	all   *Reservations
-	owner *Owner       // that of the transaction
-	mine  map[Name]int // of a part: its claims, to their indices; nil for the transaction itself
+	owner *Owner       // owner of the transaction
+	mine  map[Name]int // indices of a part's claims; nil if the claimant is not a part
 }
 
 // Claimant returns the claimant for the transaction of an owner.
@@ -56,7 +57,7 @@ func (c *Claimant) Part() Claimant {
 	return Claimant{all: c.all, owner: c.owner, mine: make(map[Name]int)}
 }
 
-// Win records that the transaction is admitted into a batch.
+// Win records that the transaction was admitted into a batch.
 func (c *Claimant) Win(batch uint64) { c.owner.won.Store(batch) }
 
 func (c *Claimant) isPart() bool { return c.mine != nil }
@@ -67,7 +68,7 @@ func (c *Claimant) shares(r Reservation) bool {
 	return r.owner == c.owner && r.claim == noClaim && !mine
 }
 
-// Index returns the index of the reserved claim, if the claimant has made it.
+// Index returns the index of a reserved claim if the claimant has made it.
 func (c *Claimant) Index(r Reservation) (i int, ok bool) {
 	if c.isPart() {
 		i, ok = c.mine[r.name]
@@ -76,15 +77,15 @@ func (c *Claimant) Index(r Reservation) (i int, ok bool) {
 	return int(r.claim), r.owner == c.owner
 }
 
-// IndexInWhole returns the index of the reserved claim among those of the transaction, if that has
-// made it.
+// IndexInWhole returns the index of a reserved claim in the whole transaction, if the transaction
+// itself has made it.
 func (c *Claimant) IndexInWhole(r Reservation) (i int, ok bool) {
 	return int(r.claim), r.owner == c.owner && r.claim != noClaim
 }
 
-// Reserve takes a claim in a week, as the one with the given index; free reports success. If the
-// claim, or one with the names near, is taken, it returns that reservation. A claim that only other
-// parts of the same transaction hold is not taken.
+// Reserve reserves a claim in a week as the claimant's claim with the given index; free reports
+// success. If the claim, or one of near, is already reserved, Reserve returns that reservation.
+// Parts of one transaction may reserve the same claim.
 func (c *Claimant) Reserve(name Name, week weekbucket.Week, index int, near []Name) (taken Reservation, free bool) {
 	r := c.all
 	r.mu.Lock()
@@ -107,8 +108,8 @@ func (c *Claimant) Reserve(name Name, week weekbucket.Week, index int, near []Na
 	return Reservation{}, true
 }
 
-// taken returns the reservation with the name, or with one of those near: the transaction's own
-// before that of another, and the zero value if there is neither. The lock is held.
+// taken returns the reservation with the name, or with one of near. It prefers the transaction's
+// own, and returns the zero value if there is none. The caller holds the lock.
 func (c *Claimant) taken(name Name, near []Name) (taken Reservation) {
 	for i := -1; i < len(near); i++ {
 		if i >= 0 {
@@ -125,7 +126,7 @@ func (c *Claimant) taken(name Name, near []Name) (taken Reservation) {
 	return taken
 }
 
-// add makes the reservation, or returns the one that is taken. The lock is held.
+// add makes the reservation, or returns the existing one. The caller holds the lock.
 func (c *Claimant) add(name Name, index int) (taken Reservation) {
 	own := Reservation{name: name, owner: c.owner, claim: int32(index)}
 	if c.isPart() {
@@ -146,7 +147,7 @@ func (c *Claimant) add(name Name, index int) (taken Reservation) {
 	return Reservation{}
 }
 
-// Release removes reservations, of claims that were undone or have committed.
+// Release removes reservations of claims that were undone or have committed.
 func (c *Claimant) Release(names ...Name) {
 	r := c.all
 	r.mu.Lock()
@@ -170,7 +171,7 @@ func (c *Claimant) Release(names ...Name) {
 	}
 }
 
-// Join moves reservations of a part to its transaction, as its claims from the given index on.
+// Join moves reservations of a part to its transaction, for its claims from index first on.
 func (c *Claimant) Join(names []Name, first int) {
 	r := c.all
 	r.mu.Lock()
@@ -183,8 +184,8 @@ func (c *Claimant) Join(names []Name, first int) {
 	}
 }
 
-// HasClaimedSince reports whether the transaction has one of the claims, with an index from the
-// given one on.
+// HasClaimedSince reports whether the transaction has made one of the claims, with index from or
+// higher.
 func (c *Claimant) HasClaimedSince(names []Name, from int) bool {
 	r := c.all
 	r.mu.Lock()
@@ -197,10 +198,10 @@ func (c *Claimant) HasClaimedSince(names []Name, from int) bool {
 	return false
 }
 
-// Some reports, without the lock, whether there are reservations.
+// Some reports whether there are reservations. It does not take the lock.
 func (r *Reservations) Some() bool { return r.some.Load() }
 
-// Count returns how many claims are reserved.
+// Count returns the number of reserved claims.
 func (r *Reservations) Count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -214,7 +215,7 @@ func (r *Reservations) Get(name Name) Reservation {
 	return r.table.get(name)
 }
 
-// Prefetch loads reservations into the processor's cache: their cache misses overlap.
+// Prefetch loads reservations into the processor's cache, so that the cache misses overlap.
 func (r *Reservations) Prefetch(names []Name) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -223,8 +224,8 @@ func (r *Reservations) Prefetch(names []Name) {
 	}
 }
 
-// CommitsIn returns the last batch into which a transaction that holds one of the claims is admitted,
-// 0 if there is none.
+// CommitsIn returns the last batch into which a holder of one of the claims was admitted, 0 if
+// there is none.
 func (r *Reservations) CommitsIn(name Name, near []Name) (batch uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,14 +6,13 @@ import (
 	"slices"
 )
 
-// A writeLog lists the keys that transactions have written recently, in the order of their batches.
-// It validates the Scans of others; a read of a single key is validated by a map from keys
-// (History.written).
+// A writeLog lists the recently written keys in the order of batches. Scans are validated with it;
+// reads of single keys are validated with the map of keys (History.written).
 type writeLog struct {
 	writes []loggedWrite
 	bytes  int
-	prune  int    // bytes at which old writes are next dropped
-	floor  uint64 // writes of batches up to this one may be missing
+	prune  int    // size at which old writes are next dropped
+	floor  uint64 // writes up to this batch may be missing
 }
 
 type loggedWrite struct {
@@ -21,15 +20,15 @@ type loggedWrite struct {
 	seq uint64
 }
 
-// Memory of a writeLog. Beyond maxLogBytes, the oldest writes are dropped, and transactions that
-// have scanned and began before them conflict.
+// Memory of a writeLog. Beyond maxLogBytes, the oldest writes are dropped, and transactions with
+// scans that began before them conflict.
 const (
 	minLogBytes   = 64 << 10
 	maxLogBytes   = 16 << 20
-	loggedWriteIn = 64 // approximate size of a write in addition to its key
+	loggedWriteIn = 64 // approximate size of a write without its key
 )
 
-// add records that batch seq writes a key.
+// add records a write of batch seq to a key.
 func (l *writeLog) add(key string, seq uint64) {
 	l.writes = append(l.writes, loggedWrite{key, seq})
 	l.bytes += len(key) + loggedWriteIn
@@ -37,7 +36,7 @@ func (l *writeLog) add(key string, seq uint64) {
 
 func (l *writeLog) full() bool { return l.bytes >= max(l.prune, minLogBytes) }
 
-// forget drops the writes of batches up to upTo, and more if the log has reached its limit.
+// forget drops the writes up to batch upTo, and more if the log has reached its limit.
 func (l *writeLog) forget(upTo uint64) {
 	n := l.after(upTo)
 	for l.bytes-l.sizeOf(n) >= maxLogBytes/2 && l.bytes >= maxLogBytes {
@@ -62,8 +61,8 @@ func (l *writeLog) after(seq uint64) int {
 	return n
 }
 
-// changed returns the least key in the range that may have been written by a batch after start, and
-// that batch, 0 if there is none.
+// changed returns the least key in the range that a batch after start may have written, and that
+// batch, 0 if there is none.
 func (l *writeLog) changed(r Range, start uint64) (least string, by uint64) {
 	if start < l.floor {
 		return string(r.Lo), l.floor
@@ -76,9 +75,9 @@ func (l *writeLog) changed(r Range, start uint64) (least string, by uint64) {
 	return least, by
 }
 
-// newest returns the newest batch after since that may have written a key in one of the ranges,
-// which are sorted and disjoint, 0 if there is none. It misses none after start, which is at least
-// since.
+// newest returns the newest batch after since that may have written a key in one of the ranges, 0
+// if there is none. The ranges are sorted and disjoint. It finds every batch after start, which is
+// at least since, but may miss earlier ones.
 func (l *writeLog) newest(ranges []Range, start, since uint64) uint64 {
 	if len(ranges) == 0 {
 		return 0
@@ -98,17 +97,18 @@ func (l *writeLog) newest(ranges []Range, start, since uint64) uint64 {
 	return 0
 }
 
-// A Range is the range of keys from Lo on that are less than Hi; nil is greater than every key.
+// A Range is the range of keys that are at least Lo and less than Hi. A nil Hi is greater than
+// every key.
 type Range struct{ Lo, Hi []byte }
 
 func (r Range) holds(key string) bool {
 	return key >= string(r.Lo) && (r.Hi == nil || key < string(r.Hi))
 }
 
-// size returns the bytes of a scan of the range that count towards limits.TxReadBytes.
+// size returns how much a scan of the range counts towards limits.TxReadBytes.
 func (r Range) size() int { return len(r.Lo) + len(r.Hi) + keyOverhead }
 
-// mergeRanges sorts ranges, and joins those that overlap.
+// mergeRanges sorts ranges and merges overlapping ones.
 func mergeRanges(ranges []Range) []Range {
 	slices.SortFunc(ranges, func(a, b Range) int { return bytes.Compare(a.Lo, b.Lo) })
 	merged := ranges[:0]
