@@ -4,26 +4,49 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"maps"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
 
-// recovery returns the policies for the next comparison of offsets: those of the options and the
+// policies returns the policies for the next comparison of offsets: those of the options and the
 // adopted ones.
-func (f *finder) recovery() Recovery {
-	adopted := f.adoptedNow()
-	if len(adopted) == 0 {
-		return f.partition.c.opt.Recovery
+func (f *finder) policies() resume.Policies {
+	r := make(resume.Policies)
+	for kind, policy := range f.partition.c.opt.Recovery {
+		r[kind] = resume.Policy(policy)
 	}
-	r := make(Recovery)
-	maps.Copy(r, f.partition.c.opt.Recovery)
-	for _, a := range adopted {
-		r[a.kind] = a.policy
+	for _, a := range f.adoptedNow() {
+		r[a.kind] = resume.Policy(a.policy)
 	}
 	return r
+}
+
+// decide returns where the partition is read, by begin and the policies that apply now.
+func (f *finder) decide(v *resume.Facts, begin func(resume.Policies) (resume.Beginning, error)) (resume.Beginning, error) {
+	b, refused := begin(f.policies())
+	switch {
+	case refused == nil:
+		return b, nil
+	case errors.Is(refused, ErrPartitionsChanged):
+		return b, fmt.Errorf("%w (topic %s had %d partitions and has %d)", f.refuse(v, refused), f.partition.pos.Topic, v.Before.Partitions, v.Topic.Partitions)
+	}
+	return b, f.refuse(v, refused)
+}
+
+// refuse returns the error of a partition that is not read because of a disagreement.
+func (f *finder) refuse(v *resume.Facts, kind error) *PositionError {
+	e := &PositionError{Topic: f.partition.pos.Topic, Partition: f.partition.pos.Partition, Kind: kind, Store: -1, Committed: -1, Start: v.Start, End: v.End, Metadata: v.Metadata()}
+	if v.Store != nil {
+		e.Store = v.Store.Next
+	}
+	if v.Committed != nil {
+		e.Committed = v.Committed.Offset
+	}
+	return e
 }
 
 // adoptedNow returns the adoptions for the next comparison of offsets: the requested one, and
@@ -36,14 +59,14 @@ func (f *finder) adoptedNow() []*adoption {
 }
 
 // adopted records an adoption inside the transaction that takes the partition over at b.
-func (f *finder) adopted(tx *engine.Tx, v *view, b beginning) error {
+func (f *finder) adopted(tx *engine.Tx, v *resume.Facts, b resume.Beginning) error {
 	now := time.Now().UTC()
-	if errors.Is(b.kind, errRanOpen) {
-		a := Adoption{Time: now, Kind: "RanOpen", Policy: b.way, Reason: "records before it were handled without claims while the store was unavailable (Options.ReopenStore)"}
-		return f.putAdoption(tx, v, b, b.kind, a)
+	if errors.Is(b.Kind, resume.ErrRanOpen) {
+		a := Adoption{Time: now, Kind: "RanOpen", Policy: RecoveryPolicy(b.Way), Reason: "records before it were handled without claims while the store was unavailable (Options.ReopenStore)"}
+		return f.putAdoption(tx, v, b, b.Kind, a)
 	}
 	for _, a := range f.adoptedNow() {
-		if b.kind == nil { // the store and Kafka now agree
+		if b.Kind == nil { // the store and Kafka now agree
 			continue
 		}
 		err := f.putAdoption(tx, v, b, a.kind, Adoption{Time: now, Kind: disagreementOf(a.kind).name, Policy: a.policy, Reason: a.reason})
@@ -56,10 +79,9 @@ func (f *finder) adopted(tx *engine.Tx, v *view, b beginning) error {
 }
 
 // putAdoption completes the record of an adoption and stores it.
-func (f *finder) putAdoption(tx *engine.Tx, v *view, b beginning, kind error, a Adoption) error {
-	var at *PositionError
-	errors.As(v.refuse(kind), &at)
-	a.Topic, a.Partition, a.Store, a.Committed, a.Metadata, a.Offset = f.partition.pos.Topic, f.partition.pos.Partition, at.Store, at.Committed, at.Metadata, b.offset
+func (f *finder) putAdoption(tx *engine.Tx, v *resume.Facts, b resume.Beginning, kind error, a Adoption) error {
+	at := f.refuse(v, kind)
+	a.Topic, a.Partition, a.Store, a.Committed, a.Metadata, a.Offset = f.partition.pos.Topic, f.partition.pos.Partition, at.Store, at.Committed, at.Metadata, b.Offset
 	record, err := json.Marshal(a)
 	if err != nil {
 		return err

@@ -186,7 +186,7 @@ func TestPolicyThatKafkaDidNotLearnOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Commit(t, r.group, r.offset(0, 99, authorOf(r.eng.Identity()).metadata()))
+	r.Commit(t, r.group, r.offset(0, 99, authorOf(r.eng.Identity()).Metadata()))
 	h := r.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Topic: r.topic, Err: kerr.TopicAuthorizationFailed, Count: -1})
 	m := r.start(t, r.work(1, nil), func(o *Options) { o.Recovery = Recovery{ErrAboveLog: StartOver} })
 	kafkatest.Until(t, "the policy in the store", func() bool { return r.stored(t, 0) == 0 })

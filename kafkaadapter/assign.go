@@ -85,7 +85,7 @@ func (a *assigner) adjust(ctx context.Context, offsets map[string]map[int32]kgo.
 			p.partition.fetchAt = 0 // the commit may be below the store's offset, see newWorker
 		}
 		// No epoch is set: with one, the client would itself continue where the log diverged. See
-		// view.epochEnd.
+		// resume.Facts.
 		offsets[tp.topic][tp.partition] = kgo.NewOffset().At(p.partition.fetchAt).WithEpoch(-1)
 		a.begin(p)
 	}

@@ -82,7 +82,7 @@ func TestKafkaGetsOffsetsWithTheStoresIdentity(t *testing.T) {
 	r.send(t, 0, numbered("a", 10)...)
 	m := r.start(t, r.work(3, nil))
 	r.UntilCommitted(t, r.group, r.topic, 0, 10)
-	if o, _ := r.Committed(t, r.group, r.topic, 0); o.Metadata != authorOf(r.eng.Identity()).metadata() {
+	if o, _ := r.Committed(t, r.group, r.topic, 0); o.Metadata != authorOf(r.eng.Identity()).Metadata() {
 		t.Errorf("metadata %q", o.Metadata)
 	}
 	r.UntilCommitted(t, r.group, r.topic, 1, 0) // committed although there were no records
@@ -97,7 +97,7 @@ func TestKafkaGetsOffsetsWithTheStoresIdentity(t *testing.T) {
 func TestKafkaIsSignedBeforeAnythingIsHandled(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a")
-	self := authorOf(r.eng.Identity()).metadata()
+	self := authorOf(r.eng.Identity()).Metadata()
 	m := r.start(t, r.work(1, func(context.Context, *engine.Tx, *Record) error {
 		if o, ok := r.Committed(t, r.group, r.topic, 0); !ok || o.Metadata != self || o.At != 0 {
 			t.Errorf("when the handler runs Kafka has %+v, %v", o, ok)
@@ -114,7 +114,7 @@ func TestRestartContinuesFromTheStore(t *testing.T) {
 	m := r.start(t, r.work(3, nil))
 	r.untilStored(t, 0, 20)
 	m.stop(t)
-	back := r.offset(0, 7, authorOf(r.eng.Identity()).metadata())
+	back := r.offset(0, 7, authorOf(r.eng.Identity()).Metadata())
 	r.Commit(t, r.group, back)
 	before := len(r.handled())
 	r.send(t, 0, "b")

@@ -4,6 +4,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
 
 // checkEpochs checks, where the leader epoch of the fetched records rises, that the log still
@@ -60,7 +61,7 @@ func (w *worker) checkShape() state {
 		return running
 	}
 	now, err := w.partition.c.brokers.ask.Topic(w.partition.ending, w.partition.pos.Topic)
-	if err == nil && !(shape{now.ID, now.Partitions}).follows(*w.partition.shape.Load()) {
+	if err == nil && !(resume.Topic{ID: now.ID, Partitions: now.Partitions}).Follows(*w.partition.shape.Load()) {
 		err = errShapeChanged
 	}
 	if err == nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/untrusted"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/owner"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
 
 // Errors that a caller can act on. They are wrapped: test them with errors.Is.
@@ -73,44 +74,44 @@ var (
 var (
 	// ErrBelowLog means that the broker has removed records that were not read yet. Policies:
 	// StartOver continues at the log's start; the removed records are lost.
-	ErrBelowLog = errors.New("hapax: records were removed before they were read")
+	ErrBelowLog = resume.ErrBelowLog
 
 	// ErrAboveLog means that the store's offset is past the end of the log: the broker lost
 	// records, or the log is a different one. Policies: StartOver, TrustKafka.
-	ErrAboveLog = errors.New("hapax: the store's offset is past the end of the log: the broker lost records, or the log is a different one")
+	ErrAboveLog = resume.ErrAboveLog
 
 	// ErrRecreated means that the topic was deleted and created again. Policies: StartOver,
 	// TrustKafka.
-	ErrRecreated = errors.New("hapax: the topic was deleted and created again after the store read it")
+	ErrRecreated = resume.ErrRecreated
 
 	// ErrForeignStore means that the partition was processed with another store, or with another
 	// incarnation of this one (a restored backup). Claims made there are missing here. Policies:
 	// TrustStore, TrustKafka, StartOver.
-	ErrForeignStore = errors.New("hapax: another store processed the partition: members of a group that exchange partitions must share one store")
+	ErrForeignStore = resume.ErrForeignStore
 
 	// ErrEmptyStore means that the group has a committed offset, but the store has no offset of the
 	// partition: the group was run without Hapax, or the store was lost before its first commit to
 	// Kafka (after that it is ErrForeignStore). Policies: TrustKafka, StartOver.
-	ErrEmptyStore = errors.New("hapax: the group has committed offsets, but the store has no offset of the partition: mount the right volume or restore a backup")
+	ErrEmptyStore = resume.ErrEmptyStore
 
 	// ErrKafkaAhead means that an offset that this store committed to Kafka is ahead of the store's
 	// own: the store has lost its newest data. Policies: TrustStore, TrustKafka.
-	ErrKafkaAhead = errors.New("hapax: Kafka's committed offset is ahead of the store that committed it: the store lost its newest data")
+	ErrKafkaAhead = resume.ErrKafkaAhead
 
 	// ErrOffsetReset means that another client committed an offset for the group, as an
 	// administrator's reset does. Policies: TrustStore, TrustKafka.
-	ErrOffsetReset = errors.New("hapax: the group's committed offset was moved by another client")
+	ErrOffsetReset = resume.ErrOffsetReset
 
 	// ErrLogDiverged means that the broker's log no longer contains the records that were read: its
 	// leader epochs differ, after an unclean election. Policies: TrustStore, StartOver.
-	ErrLogDiverged = errors.New("hapax: the log differs from the one that was read (unclean leader election)")
+	ErrLogDiverged = resume.ErrLogDiverged
 
 	// ErrModeChanged means that the mode of the route was changed from AtMostOnce to Transactional
 	// while the store has claims of unhandled records. The store had failed (Options.ReopenStore), and
 	// the process ended before it had handled them. AtMostOnce handles them without claims; for
 	// Transactional they would be duplicates. Run the consumer with AtMostOnce until these records
 	// are handled, then change the mode. Policies: TrustStore skips them.
-	ErrModeChanged = errors.New("hapax: the mode was changed to Transactional before AtMostOnce had handled all claimed records: run with AtMostOnce until they are handled")
+	ErrModeChanged = resume.ErrModeChanged
 
 	// ErrPartitionsChanged means that a topic of a pinned consumer (Membership.Pinned) has another
 	// number of partitions than before: partitions were added, or the topic was created again.
@@ -122,8 +123,7 @@ var (
 	// earlier events are sent any more; or, if the partition of an event does not depend on the number
 	// of partitions, or handling copies of earlier events again does no harm, the policy TrustStore,
 	// for every consumer. Policies: TrustStore accepts the number.
-	ErrPartitionsChanged = errors.New("hapax: the number of partitions of a pinned topic has changed, so copies of an event may reach a consumer whose store lacks its claim: " +
-		"if the partition of an event depends on that number, move to a new topic with new stores, as the documentation of ErrPartitionsChanged says; otherwise accept the number")
+	ErrPartitionsChanged = resume.ErrPartitionsChanged
 )
 
 // A PositionError is the error of a partition that is not read because its offsets in the store and
@@ -146,6 +146,14 @@ func (e *PositionError) Error() string {
 }
 
 func (e *PositionError) Unwrap() error { return e.Kind }
+
+// kindOf returns the kind of a PositionError, nil for any other error.
+func kindOf(err error) error {
+	if at := (*PositionError)(nil); errors.As(err, &at) {
+		return at.Kind
+	}
+	return nil
+}
 
 // A StopError is the reason for which a partition is not read while others are.
 type StopError struct {

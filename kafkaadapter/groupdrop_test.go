@@ -18,6 +18,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/owner"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
 
 // keysOf returns the adapter's keys that name a group, and those of its scopes.
@@ -39,7 +40,7 @@ func neighbourOf(tx *engine.Tx, group string) error {
 	p := engine.OffsetKey{Group: group, Topic: "t"}
 	return errors.Join(tx.SetOffset(p, engine.Offset{Next: 1}), tx.SetHold(holdName(p), time.Now()), own(tx).Put(scopeKey(group), []byte(group)),
 		own(tx).Put(partitionKey(keyOwner, p), encodeOwner(owner.Record{})),
-		own(tx).Put(partitionKey(keyFirst, p), shape{}.encode()), own(tx).Put(partitionKey(keyAdoption, p), []byte{1}))
+		own(tx).Put(partitionKey(keyFirst, p), encodeShape(resume.Topic{})), own(tx).Put(partitionKey(keyAdoption, p), []byte{1}))
 }
 
 func TestAGroupThatIsGoneIsDropped(t *testing.T) {
@@ -57,7 +58,7 @@ func TestAGroupThatIsGoneIsDropped(t *testing.T) {
 		m.stop(t)
 		more := engine.OffsetKey{Group: r.group, Topic: r.topic, Partition: 1}
 		err := r.eng.Update(t.Context(), func(tx *engine.Tx) error { // data of other modes and faults
-			return errors.Join(own(tx).Put(partitionKey(keyShape, more), shape{}.encode()), own(tx).Put(partitionKey(keyFirst, more), shape{}.encode()))
+			return errors.Join(own(tx).Put(partitionKey(keyShape, more), encodeShape(resume.Topic{})), own(tx).Put(partitionKey(keyFirst, more), encodeShape(resume.Topic{})))
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -139,7 +140,7 @@ func TestAGroupThatIsNotAsPlannedIsNotDropped(t *testing.T) {
 			"an offset": func(tx *engine.Tx) error { return tx.SetOffset(p, engine.Offset{Next: 8}) },
 			"a hold":    func(tx *engine.Tx) error { return tx.SetHold(holdName(p), time.Now()) },
 			"a scope":   func(tx *engine.Tx) error { return own(tx).Put(scopeKey("next"), []byte(r.group)) },
-			"a note":    func(tx *engine.Tx) error { return own(tx).Put(partitionKey(keyShape, p), shape{}.encode()) },
+			"a note":    func(tx *engine.Tx) error { return own(tx).Put(partitionKey(keyShape, p), encodeShape(resume.Topic{})) },
 			"a letter":  func(tx *engine.Tx) error { _, err := deadletter.Put(tx, letterKey(p), letters); return err },
 		} {
 			plan := r.planned(t)

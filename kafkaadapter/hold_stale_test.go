@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
 
 // detached is a partition at offset 1 that this consumer owns and whose goroutine was not started.
@@ -21,12 +22,12 @@ func (r *rig) detachedWith(t *testing.T, mode Mode) *worker {
 		t.Fatal(err)
 	}
 	c.shared.brokers = newClients(r.Client(t))
-	v := &view{topic: r.topic, end: 1}
+	v := &resume.Facts{End: 1}
 	p := c.assign.newWorker(topicPartition{r.topic, 0}, nil, 0)
 	p.partition.ends.report(time.Now(), 1, 1)
 	t.Cleanup(func() { p.partition.cancel(nil) })
 	err = r.eng.Update(context.Background(), func(tx *engine.Tx) error {
-		return p.finder.occupy(tx, v, beginning{offset: 1, epoch: -1})
+		return p.finder.occupy(tx, v, resume.Beginning{Offset: 1, Epoch: -1})
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/feed"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 	"github.com/hapax-dev/hapax/telemetry"
 )
 
@@ -99,10 +100,10 @@ func judging(b testing.TB, observer engine.Observer) (judge func(), records int)
 	if err != nil {
 		b.Fatal(err)
 	}
-	v := &view{topic: "t", end: math.MaxInt64}
+	v := &resume.Facts{End: math.MaxInt64}
 	p := c.assign.newWorker(topicPartition{"t", 0}, nil, 0)
 	b.Cleanup(func() { p.partition.cancel(nil) })
-	if err := eng.Update(b.Context(), func(tx *engine.Tx) error { return p.finder.occupy(tx, v, beginning{epoch: -1}) }); err != nil {
+	if err := eng.Update(b.Context(), func(tx *engine.Tx) error { return p.finder.occupy(tx, v, resume.Beginning{Epoch: -1}) }); err != nil {
 		b.Fatal(err)
 	}
 	recs := make([]*kgo.Record, DefaultMaxBatch)

@@ -19,6 +19,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/pebble"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
 
 // Six partitions without a broker move money between 50 accounts, in batches of 512 records: by
@@ -121,8 +122,8 @@ func (m *moneyBench) run(b *testing.B) {
 	for p := range int32(benchPartitions) {
 		w := c.assign.newWorker(topicPartition{"t", p}, nil, 0)
 		defer w.partition.cancel(nil)
-		v := &view{topic: "t", end: math.MaxInt64}
-		if err := eng.Update(b.Context(), func(tx *engine.Tx) error { return w.finder.occupy(tx, v, beginning{epoch: -1}) }); err != nil {
+		v := &resume.Facts{End: math.MaxInt64}
+		if err := eng.Update(b.Context(), func(tx *engine.Tx) error { return w.finder.occupy(tx, v, resume.Beginning{Epoch: -1}) }); err != nil {
 			b.Fatal(err)
 		}
 		w.state.taken, w.delays = transfers(p, each), newDelays(w.partition.c.opt.Timeouts.Backoff)

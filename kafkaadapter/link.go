@@ -8,6 +8,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
 
 // ErrUnprotected means that the store has failed, and that records are handled without claims until
@@ -23,9 +24,13 @@ type link struct {
 	secrets deadletter.Secrets // they never leave the store
 }
 
+func authorOf(id storage.Identity) resume.Author {
+	return resume.Author{UUID: id.UUID, Incarnation: id.Incarnation}
+}
+
 func newLink(eng *engine.Engine, secrets deadletter.Secrets) *link {
 	id := eng.Identity()
-	return &link{eng, id, authorOf(id).metadata(), secrets}
+	return &link{eng, id, authorOf(id).Metadata(), secrets}
 }
 
 // present returns the store's secrets as they are now: RotateSecret may have replaced those of the link. If

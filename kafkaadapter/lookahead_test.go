@@ -17,6 +17,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
 
 // A lone partition has an engine but no broker. Its steps are "identify N" and "handle N".
@@ -58,8 +59,8 @@ func newLonePartition(t *testing.T) *lonePartition {
 	}
 	l.worker = c.assign.newWorker(topicPartition{"t", 0}, nil, 0)
 	t.Cleanup(func() { l.state.partition.cancel(nil) })
-	v := &view{topic: "t", end: math.MaxInt64}
-	err = l.eng.Update(t.Context(), func(tx *engine.Tx) error { return l.finder.occupy(tx, v, beginning{epoch: -1}) })
+	v := &resume.Facts{End: math.MaxInt64}
+	err = l.eng.Update(t.Context(), func(tx *engine.Tx) error { return l.finder.occupy(tx, v, resume.Beginning{Epoch: -1}) })
 	if err != nil {
 		t.Fatal(err)
 	}

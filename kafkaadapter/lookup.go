@@ -9,15 +9,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/hapax-dev/hapax/engine"
-	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
 
 // A finder determines the offset at which a partition is read, and makes its assignment the owner.
 type finder struct {
 	partition *partition
 	state     *partitionState
-	view      *view // the last look-up
+	facts     *resume.Facts // the last look-up
 }
 
 // lookUp requests the data that takeOver needs from the brokers. The partition is paused meanwhile,
@@ -58,16 +58,16 @@ func (f *finder) lookUp() state {
 	case !f.state.mayClaim(): // the commit was not known before
 		return failingOpen
 	}
-	f.view = v
+	f.facts = v
 	return takingOver
 }
 
 // readsAnotherTopic reports whether the client must forget the topic before the partition can be
 // read. For a topic that was created again, the client keeps using the id of the old one.
-func (f *finder) readsAnotherTopic(v *view) bool {
-	follow := f.recovery()[ErrRecreated] != Stop
-	return errors.Is(f.state.cause, kerr.UnknownTopicID) && (v.topicID == f.state.topicID || follow) ||
-		f.state.opened && v.topicID != f.state.topicID && follow
+func (f *finder) readsAnotherTopic(v *resume.Facts) bool {
+	follow := f.policies()[ErrRecreated] != resume.Stop
+	return errors.Is(f.state.cause, kerr.UnknownTopicID) && (v.Topic.ID == f.state.topicID || follow) ||
+		f.state.opened && v.Topic.ID != f.state.topicID && follow
 }
 
 // reasonOf returns the reason for which a partition cannot be looked up.
@@ -83,7 +83,7 @@ func reasonOf(err error) string {
 
 // lookAt looks up the partition in the store and at the brokers; without a link, it uses the known
 // state of the store. It retries transient errors for a while.
-func (f *finder) lookAt(l *link) (v *view, err error) {
+func (f *finder) lookAt(l *link) (v *resume.Facts, err error) {
 	gone := func(err error) bool { // the client has already retried
 		return f.state.opened && errors.Is(err, kerr.UnknownTopicOrPartition)
 	}
@@ -94,21 +94,21 @@ func (f *finder) lookAt(l *link) (v *view, err error) {
 	return v, err
 }
 
-func (f *finder) lookOnce(ctx context.Context, l *link) (*view, error) {
+func (f *finder) lookOnce(ctx context.Context, l *link) (*resume.Facts, error) {
 	ask, tp := f.partition.c.brokers.ask, f.partition.tp()
 	if f.state.refused { // before the store's offset is read: the commit follows it
 		if err := f.fetchCommit(ctx); err != nil {
 			return nil, err
 		}
 	}
-	v := &view{topic: tp.topic, partition: tp.partition, committed: f.partition.offsets.known(), transactional: f.partition.route.transactional()}
+	v := &resume.Facts{Committed: (*resume.Commit)(f.partition.offsets.known()), Transactional: f.partition.route.transactional()}
 	o, found, err := f.inStore(ctx, l, v)
 	if err != nil {
 		return nil, err
 	}
 	epoch := int32(-1)
 	if found {
-		v.store, epoch = &o, o.LeaderEpoch
+		v.Store, epoch = (*resume.Offset)(&o), o.LeaderEpoch
 		f.partition.offsets.saw(o.Next)
 	}
 	topic, err := ask.Topic(ctx, tp.topic)
@@ -119,18 +119,19 @@ func (f *finder) lookOnce(ctx context.Context, l *link) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.topicID, v.partitions, v.start, v.end, v.epochEnd = topic.ID, topic.Partitions, log.Start, log.End, log.EpochEnd
+	v.Topic = resume.Topic{ID: topic.ID, Partitions: topic.Partitions}
+	v.Start, v.End, v.EpochEnd = log.Start, log.End, log.EpochEnd
 	f.partition.ends.report(log.AsOf, log.End, log.Stable)
 	return v, nil
 }
 
 // inStore reads the store's offset and identity.
-func (f *finder) inStore(ctx context.Context, l *link, v *view) (o engine.Offset, found bool, err error) {
+func (f *finder) inStore(ctx context.Context, l *link, v *resume.Facts) (o engine.Offset, found bool, err error) {
 	if l == nil {
 		o, found = f.withoutStore(v)
 		return o, found, nil
 	}
-	v.id = l.id
+	v.Self = authorOf(l.id)
 	ctx, cancel := context.WithTimeout(ctx, brokers.Limit)
 	defer cancel()
 	return l.eng.Admin().Offset(ctx, f.partition.pos)
@@ -183,18 +184,16 @@ func (f *finder) sign() state {
 	return publishing
 }
 
-// withoutStore completes a view without reading the store, from this assignment's state and the
+// withoutStore completes the facts without reading the store, from this assignment's state and the
 // last known identity of the store: that of the consumer's last link, or the one in the group's
 // commit.
-func (f *finder) withoutStore(v *view) (engine.Offset, bool) {
+func (f *finder) withoutStore(v *resume.Facts) (engine.Offset, bool) {
 	if l, _ := f.partition.c.links.get(); l != nil {
-		v.id = l.id
+		v.Self = authorOf(l.id)
+	} else if by, ours := resume.ParseMetadata(v.Metadata()); ours {
+		v.Self = by
 	} else {
-		by, ours := parseMetadata(v.metadata())
-		if !ours {
-			by = parseOpenMark(v.metadata()).by
-		}
-		v.id = storage.Identity{UUID: by.uuid, Incarnation: by.incarnation}
+		v.Self = resume.ParseOpenMark(v.Metadata()).By
 	}
 	if at, owned := f.partition.offsets.inMemory(); owned {
 		return engine.Offset{Next: at.Offset, LeaderEpoch: at.Epoch, TopicID: f.state.topicID}, true

@@ -48,7 +48,7 @@ func TestForeignStoreIsDetectedAfterALeaderWasUnavailable(t *testing.T) {
 		}, ErrEmptyStore},
 		"older store": {func(r *rig) {
 			r.send(t, 0, "later")
-			r.Commit(t, r.group, r.offset(0, 11, authorOf(r.eng.Identity()).metadata()))
+			r.Commit(t, r.group, r.offset(0, 11, authorOf(r.eng.Identity()).Metadata()))
 		}, ErrKafkaAhead},
 		"reset": {func(r *rig) { r.Commit(t, r.group, r.offset(0, 4, "")) }, ErrOffsetReset},
 	} {

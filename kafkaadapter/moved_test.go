@@ -64,7 +64,7 @@ func (r *rig) checkWayOn(t *testing.T, p Recovery, want ...string) {
 		t.Errorf("%+v: handled %q, want %q", p, got, want)
 	}
 	r.checkOnce(t, want...)
-	if o, _ := r.Committed(t, r.group, r.topic, 0); o.Metadata != authorOf(r.eng.Identity()).metadata() || o.At != r.stored(t, 0) {
+	if o, _ := r.Committed(t, r.group, r.topic, 0); o.Metadata != authorOf(r.eng.Identity()).Metadata() || o.At != r.stored(t, 0) {
 		t.Errorf("Kafka has %+v", o)
 	}
 }
@@ -325,7 +325,7 @@ func restoredStoreIsBehindKafka(t *testing.T, s newStore) {
 	m := r.start(t, r.work(1, nil))
 	r.untilStored(t, 0, 5)
 	m.stop(t)
-	self := authorOf(r.eng.Identity()).metadata()
+	self := authorOf(r.eng.Identity()).Metadata()
 	r.send(t, 0, "b", "c")
 	r.Commit(t, r.group, r.offset(0, 6, self))
 	m = r.start(t, r.work(1, nil))

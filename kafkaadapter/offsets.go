@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
 
 // offsets are the offsets of a partition in the store and in Kafka. Reading begins at the store's
@@ -35,7 +36,7 @@ type offsets struct {
 func (o *offsets) known() *brokers.Commit {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.owned && parseOpenMark(o.self).is { // do not handle records again only because their commit is still pending
+	if o.owned && resume.ParseOpenMark(o.self).Is { // do not handle records again only because their commit is still pending
 		return &brokers.Commit{Offset: o.stored.Offset, Epoch: o.stored.Epoch, Metadata: o.self}
 	}
 	return o.kafka
@@ -52,13 +53,13 @@ func (o *offsets) fetched(k *brokers.Commit) {
 // overrides Kafka's commit, or the commit belongs to another store, the offset is committed to
 // Kafka before any record is handled. Otherwise a commit ahead of the store would look like a store
 // that has lost data.
-func (o *offsets) begin(b beginning, epoch int32, self string) {
+func (o *offsets) begin(b resume.Beginning, epoch int32, self string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.stored, o.owned, o.changed, o.self = kgo.EpochOffset{Epoch: epoch, Offset: b.offset}, true, false, self
-	o.dirty = o.dirty || o.kafka == nil || o.kafka.Metadata != self || o.kafka.Offset > b.offset || b.kind != nil && o.kafka.Offset != b.offset
-	if b.kind != nil {
-		o.kafka = &brokers.Commit{Offset: b.offset, Epoch: epoch, Metadata: self}
+	o.stored, o.owned, o.changed, o.self = kgo.EpochOffset{Epoch: epoch, Offset: b.Offset}, true, false, self
+	o.dirty = o.dirty || o.kafka == nil || o.kafka.Metadata != self || o.kafka.Offset > b.Offset || b.Kind != nil && o.kafka.Offset != b.Offset
+	if b.Kind != nil {
+		o.kafka = &brokers.Commit{Offset: b.Offset, Epoch: epoch, Metadata: self}
 	}
 }
 

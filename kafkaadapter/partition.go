@@ -15,6 +15,7 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/feed"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/owner"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
 
 // A partition is one assignment of a partition to this consumer, as the poll loop, the callbacks of
@@ -33,7 +34,7 @@ type partition struct {
 	backlog  backlog
 	ends     logEnds
 	hold     hold
-	shape    atomic.Pointer[shape] // of the topic, as it was taken over; nil if it does not matter
+	shape    atomic.Pointer[resume.Topic] // of the topic, as it was taken over; nil if it does not matter
 	handlers handlers
 
 	ctx    context.Context // of handlers; nothing commits after it has ended
@@ -193,7 +194,7 @@ func (p *partition) cut(waited time.Duration) {
 // claims.
 func (p *partition) doubt(until int64) {
 	if p.c.opt.ReopenStore != nil {
-		p.offsets.doubt(authorOf(p.link.Load().id).openMark(until))
+		p.offsets.doubt(authorOf(p.link.Load().id).OpenMark(until))
 	}
 }
 

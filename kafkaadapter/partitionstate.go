@@ -11,6 +11,7 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
 
 // firstWidth is the number of records in the first batch of an assignment.
@@ -75,7 +76,7 @@ func newReading(p *partition, ask requests) *partitionState {
 // claims.
 func (r *partitionState) heed(committed *brokers.Commit) {
 	if !r.partition.route.transactional() && committed != nil {
-		r.uncertain = parseOpenMark(committed.Metadata).until
+		r.uncertain = resume.ParseOpenMark(committed.Metadata).Until
 	}
 }
 

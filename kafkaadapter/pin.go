@@ -9,6 +9,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
 
 // pinInterval is the time between checks for added partitions.
@@ -93,14 +94,16 @@ func (n *pinner) pin(ctx context.Context) error {
 func (n *pinner) checkShapes(details kadm.TopicDetails) {
 	for _, p := range n.assigner.parts.all() {
 		d, found := details[p.pos.Topic]
-		if known := p.shape.Load(); known != nil && found && d.Err == nil && !shapeOf(d).follows(*known) {
+		if known := p.shape.Load(); known != nil && found && d.Err == nil && !shapeOf(d).Follows(*known) {
 			n.assigner.parts.pause(p)
 			p.queue.Interrupt(errShapeChanged)
 		}
 	}
 }
 
-func shapeOf(d kadm.TopicDetail) shape { return shape{d.ID, uint32(len(d.Partitions))} }
+func shapeOf(d kadm.TopicDetail) resume.Topic {
+	return resume.Topic{ID: d.ID, Partitions: uint32(len(d.Partitions))}
+}
 
 // seeTopics stores the numbers of partitions of the pinned topics, also of those without a partition
 // of this consumer. With Latest, a partition that is added later is read from its beginning. It does
@@ -133,7 +136,7 @@ func (n *pinner) seeTopics(ctx context.Context, details kadm.TopicDetails) {
 	}
 }
 
-func (n *pinner) see(tx *engine.Tx, topic string, now shape) error {
+func (n *pinner) see(tx *engine.Tx, topic string, now resume.Topic) error {
 	if n.assigner.shared.opt.route(topic).Start == Latest {
 		if _, err := firstSight(tx, n.assigner.shared.opt.Group, topic, now); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
 
 func pinned(ordinal, of int) func(*Options) {
@@ -43,7 +44,7 @@ func TestPinnedConsumersShareATopicWithAStoreEach(t *testing.T) {
 			}
 			kafkatest.Until(t, "the commit", func() bool {
 				o, _ := r.Committed(t, r.group, r.topic, p)
-				return o.At == int64(len(ids[p])) && o.Metadata == authorOf(r.eng.Identity()).metadata()
+				return o.At == int64(len(ids[p])) && o.Metadata == authorOf(r.eng.Identity()).Metadata()
 			})
 		}
 		for p := range int32(partitions) {
@@ -82,12 +83,12 @@ func TestSecondConsumerWithOneIndexStopsTheFirst(t *testing.T) {
 	r.send(t, 0, "a")
 	m := r.start(t, r.work(2, nil), pinned(0, 1))
 	r.untilStored(t, 0, 1)
-	self := authorOf(r.eng.Identity()).metadata()
+	self := authorOf(r.eng.Identity()).Metadata()
 	kafkatest.Until(t, "the commit", func() bool {
 		o, _ := r.Committed(t, r.group, r.topic, 0)
 		return o.At == 1 && o.Metadata == self
 	})
-	foreign := author{uuid: [16]byte{1}, incarnation: 1}.metadata()
+	foreign := resume.Author{UUID: [16]byte{1}, Incarnation: 1}.Metadata()
 	r.Commit(t, r.group, r.offset(0, 1, foreign))
 	r.send(t, 0, "b")
 	if e := m.stoppedOne(t); !errors.Is(e, ErrForeignStore) {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
 
 // A RecoveryPolicy determines where to read if the store and Kafka do not agree on a partition's
@@ -14,10 +16,10 @@ type RecoveryPolicy uint8
 
 // The recovery policies.
 const (
-	Stop       RecoveryPolicy = iota // do not read the partition; report a PositionError
-	TrustStore                       // read from the store's offset
-	TrustKafka                       // read from the offset that is committed in Kafka
-	StartOver                        // read from the log's start
+	Stop       = RecoveryPolicy(resume.Stop)       // do not read the partition; report a PositionError
+	TrustStore = RecoveryPolicy(resume.TrustStore) // read from the store's offset
+	TrustKafka = RecoveryPolicy(resume.TrustKafka) // read from the offset that is committed in Kafka
+	StartOver  = RecoveryPolicy(resume.StartOver)  // read from the log's start
 )
 
 func (w RecoveryPolicy) String() string {

@@ -9,12 +9,13 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
 
 // This file has the steps of a partition while the store is unavailable and Options.ReopenStore is
-// set. Its offset is then in Kafka, with a mark (see author.openMark). When the store is open
+// set. Its offset is then in Kafka, with a mark (see resume.OpenMark). When the store is open
 // again, reading continues at the later one of the two offsets: records below Kafka's were handled
-// without claims, and records below the store's with claims. See errRanOpen.
+// without claims, and records below the store's with claims. See resume.ErrRanOpen.
 
 // failOpen decides without the store where to read: at this assignment's offset, or at Kafka's
 // commit. The offset is committed to Kafka with the mark before anything is handled.
@@ -43,35 +44,35 @@ func (f *finder) failOpen() state {
 		}
 		return lookingUp
 	}
-	if f.state.uncertain = min(f.state.uncertain, v.end); f.state.mayClaim() { // the log was cut
+	if f.state.uncertain = min(f.state.uncertain, v.End); f.state.mayClaim() { // the log was cut
 		return lookingUp
 	}
-	if f.partition.route.Start == Latest && v.store == nil && v.committed == nil {
+	if f.partition.route.Start == Latest && v.Store == nil && v.Committed == nil {
 		if f.state.latest == nil {
-			f.state.latest = &v.end
+			f.state.latest = &v.End
 		}
 		return f.state.stopForNow("store", fmt.Errorf("%w: only the store knows whether the group has read the partition", ErrUnprotected), lookingUp)
 	}
-	b, err := v.beginOpen(f.recovery())
+	b, err := f.decide(v, v.BeginOpen)
 	if err != nil && !f.partition.c.isAway() {
 		// the offset in the mark cannot be read: the store decides alone
-		if !errors.Is(err, ErrBelowLog) || v.start >= f.state.uncertain {
+		if !errors.Is(err, ErrBelowLog) || v.Start >= f.state.uncertain {
 			f.state.uncertain = 0
 			return lookingUp
 		}
-		f.partition.log.Warn("records that the store has claims of, and that were not handled, were removed from the log; those that are left are handled", "offset", v.start, "error", err)
-		b, err = beginning{offset: v.start, epoch: -1}, nil
+		f.partition.log.Warn("records that the store has claims of, and that were not handled, were removed from the log; those that are left are handled", "offset", v.Start, "error", err)
+		b, err = resume.Beginning{Offset: v.Start, Epoch: -1}, nil
 	}
 	if err != nil {
 		// the store may have a later offset
 		return f.state.stopForNow("position", fmt.Errorf("%w: %w", ErrUnprotected, err), lookingUp)
 	}
-	f.state.topicID, f.state.next, f.state.epoch, f.state.cause = v.topicID, b.offset, b.epoch, nil
+	f.state.topicID, f.state.next, f.state.epoch, f.state.cause = v.Topic.ID, b.Offset, b.Epoch, nil
 	f.partition.fence.Widen(f.partition.c.opt.Batching.MaxBatch) // it is stored anew before the next claim
 	f.partition.open.Store(true)
-	f.partition.offsets.begin(b, f.state.epoch, authorOf(v.id).openMark(f.state.uncertain))
+	f.partition.offsets.begin(b, f.state.epoch, v.Self.OpenMark(f.state.uncertain))
 	f.state.opened = true
-	f.state.ask.openings.ask(f.partition, opening{b.offset, v.topicID})
+	f.state.ask.openings.ask(f.partition, opening{b.Offset, v.Topic.ID})
 	if next := f.sign(); next != publishing {
 		return next
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storetest"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
-	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
 
 var errDisk = errors.New("the disk has failed")
@@ -114,7 +114,7 @@ func (r *rig) untilCommitted(t testing.TB, offset int64, open bool) {
 	t.Helper()
 	kafkatest.Until(t, fmt.Sprintf("a commit of %d", offset), func() bool {
 		at, metadata := r.commitOf(t, 0)
-		return at == offset && parseOpenMark(metadata).is == open
+		return at == offset && resume.ParseOpenMark(metadata).Is == open
 	})
 }
 
@@ -316,7 +316,7 @@ func TestShortBatchOfUnknownOutcomeIsHandledWithoutClaims(t *testing.T) {
 			holder.Wait()
 			m.stop(t)
 			_, metadata := r.commitOf(t, 0)
-			if until := parseOpenMark(metadata).until; until != 2 {
+			if until := resume.ParseOpenMark(metadata).Until; until != 2 {
 				t.Errorf("the mark says %d: %s", until, metadata)
 			}
 			r.runs = nil
@@ -637,69 +637,6 @@ func TestFailOpenIsForAtMostOnce(t *testing.T) {
 	o.ReopenStore = nil
 	if _, err := New(nil, o); !errors.Is(err, ErrOption) {
 		t.Errorf("New without an engine: %v", err)
-	}
-}
-
-func TestOpenMarkIsGolden(t *testing.T) {
-	const want = "hapax-open:0a0b000000000000000000000000000f:3:17"
-	if got := authorOf(anID).openMark(17); got != want {
-		t.Errorf("the mark is %q, want %q", got, want)
-	}
-	if m := parseOpenMark(want); m != (openMark{true, authorOf(anID), 17}) {
-		t.Errorf("%+v", m)
-	}
-	if _, ours := parseMetadata(want); ours {
-		t.Error("it is read as a commit of the store")
-	}
-	for _, s := range []string{"", ourMark, "hapax-open:", "hapax-open:0a:3:1", "hapax-open:0a0b000000000000000000000000000f:3:-1", "hapax-open:0a0b000000000000000000000000000f:3:"} {
-		if parseOpenMark(s).is {
-			t.Errorf("%q is read as a mark", s)
-		}
-	}
-}
-
-func TestWhereAPartitionBeginsThatWasReadWithoutItsStore(t *testing.T) {
-	marked := func(by author, offset int64) *brokers.Commit {
-		return &brokers.Commit{Offset: offset, Epoch: 2, Metadata: by.openMark(0)}
-	}
-	ours, unknown := authorOf(anID), author{}
-	recreated := inTopic(look(at(50), marked(ours, 60)), [16]byte{9})
-	claimed := func(offset, until int64) *brokers.Commit {
-		return &brokers.Commit{Offset: offset, Epoch: 2, Metadata: ours.openMark(until)}
-	}
-	transactional := func(v view) view { v.transactional = true; return v }
-	for _, tt := range []struct {
-		name string
-		v    view
-		kind error
-		want int64
-	}{
-		{"Kafka is ahead", look(at(50), marked(ours, 60)), errRanOpen, 60},
-		{"the store is ahead", look(at(50), marked(ours, 40)), nil, 50},
-		{"they agree", look(at(50), marked(ours, 50)), nil, 50},
-		{"the store has nothing", look(nil, marked(ours, 60)), errRanOpen, 60},
-		{"it was unknown whose store it is", look(at(50), marked(unknown, 60)), errRanOpen, 60},
-		{"another store", look(at(50), marked(author{[16]byte{1}, 3}, 60)), ErrForeignStore, refused},
-		{"an earlier incarnation of the store", look(at(50), marked(author{aUUID, 2}, 60)), ErrForeignStore, refused},
-		{"another topic", recreated, ErrRecreated, refused},
-		{"records were removed", look(at(5), marked(ours, 8)), ErrBelowLog, refused},
-		{"beyond the log", look(at(50), marked(ours, 101)), ErrAboveLog, refused},
-		{"claims are not handled", look(at(50), claimed(40, 45)), nil, 50},
-		{"claims are not handled, and the mode has changed", transactional(look(at(50), claimed(40, 45))), ErrModeChanged, refused},
-		{"they are handled", transactional(look(at(50), claimed(45, 45))), nil, 50},
-		{"they are not in the store", transactional(look(at(42), claimed(40, 45))), nil, 42},
-		{"they are not in the log", transactional(look(at(50), claimed(5, 10))), nil, 50},
-	} {
-		b, err := tt.v.begin(nil, false)
-		if tt.want == refused {
-			if !errors.Is(err, tt.kind) {
-				t.Errorf("%s: %v, %v", tt.name, b, err)
-			}
-			continue
-		}
-		if err != nil || b.offset != tt.want || !errors.Is(b.kind, tt.kind) {
-			t.Errorf("%s: %+v, %v", tt.name, b, err)
-		}
 	}
 }
 
