@@ -1,10 +1,10 @@
-// Package driver has the methods of engines and transactions that adapters need and applications do
-// not: turns of transactions that meet, parts that run in parallel, events that are prepared before
-// they are claimed, and what a package of this module owns in an engine. Package kafkaadapter is
-// made with it.
+// Package driver has the functions on engines and transactions that adapters need and applications
+// do not: turns of conflicting transactions, parts of a transaction that run in parallel,
+// preparation of events before they are claimed, and ownership of data by a package of this module.
+// Package kafkaadapter uses it.
 //
-// Lanes, parts and prepared events may be used by every program that is an adapter of its own. Key
-// spaces and ownerships are for the packages of this module.
+// Any program that is itself an adapter may use lanes, parts and prepared events. Key spaces and
+// ownerships are for the packages of this module.
 package driver
 
 import "github.com/hapax-dev/hapax/engine/internal/bridge"

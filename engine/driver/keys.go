@@ -8,15 +8,15 @@ import (
 	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
-// Keys are the durable keys of one key space, which a package of this module owns. Applications have
-// no space: theirs are the keys of Engine.Get and Engine.Scan. Keys of a space and of others cannot
-// collide.
+// Keys are the durable keys of one key space, which a package of this module owns. Applications
+// have no space; they use Engine.Get and Engine.Scan. Keys of different spaces and of the
+// application cannot collide.
 type Keys struct {
 	e      *engine.Engine
 	prefix []byte // of the state keys
 }
 
-// In returns the keys of a space.
+// In returns the durable keys of a space.
 func In(e *engine.Engine, space keyspace.Space) Keys { return Keys{e, e.Driver(key).Prefix(space)} }
 
 // Get is Engine.Get in the space.
@@ -29,13 +29,13 @@ func (k Keys) Scan(ctx context.Context, r engine.Range) iter.Seq2[engine.KeyValu
 	return k.e.Driver(key).Keys(k.prefix).Scan(ctx, r)
 }
 
-// Reclaim gives the disk space of keys with the prefix that were deleted or overwritten back, as far
-// as the store can. It rewrites what the store has under the prefix, and may take long.
+// Reclaim frees the disk space of deleted and overwritten keys with the prefix, as far as the store
+// can. It rewrites what the store has under the prefix, which may take long.
 func (k Keys) Reclaim(ctx context.Context, prefix []byte) error {
 	return k.e.Driver(key).Keys(k.prefix).Reclaim(ctx, prefix)
 }
 
-// TxKeys are the keys of one key space as a transaction sees them.
+// TxKeys are the keys of one key space in a transaction.
 type TxKeys struct {
 	tx     *engine.Tx
 	prefix []byte // of the state keys
@@ -72,10 +72,10 @@ func (k TxKeys) Scan(r engine.Range) iter.Seq2[engine.KeyValue, error] {
 	return k.tx.Driver(key).Keys(k.prefix, k.space).Scan(r)
 }
 
-// PutCommitTime sets a key to the time at which the transaction commits, by the clock of the
-// engine, in microseconds since 1970 and in the form of engine.EncodeInt64. It reads nothing.
-// While the engine is open, a batch never has an earlier time than the batches before it,
-// whatever the clock does. Until the commit the transaction itself reads the time of the call.
+// PutCommitTime sets a key to the time at which the transaction commits, by the engine's clock, in
+// microseconds since 1970, encoded by engine.EncodeInt64. It is not a read. While the engine is
+// open, the times of batches never decrease, whatever the clock does. Until the commit, the
+// transaction itself reads the time of the call.
 func (k TxKeys) PutCommitTime(name []byte) error {
 	return k.tx.Driver(key).Keys(k.prefix, k.space).PutCommitTime(name)
 }

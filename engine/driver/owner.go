@@ -7,41 +7,42 @@ import (
 	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
-// An Ownership is what a package of this module uses in an engine and changes alone, such as the
-// offsets of the consumer group of a running consumer. Applications own nothing; their calls are
-// rejected with an engine.ArgumentError that names the owner. Everybody may read.
+// An Ownership describes what only a package of this module may change in an engine, such as the
+// offsets of a running consumer's group. Applications own nothing; their changes are rejected with
+// an engine.ArgumentError that names the owner. Everybody may read.
 type Ownership struct {
 	Owner keyspace.Space
 	// Group is the consumer group whose offsets are owned.
 	Group string
-	// OwnsHold reports whether a hold is owned. It is called at any time, and must not call the engine.
+	// OwnsHold reports whether a hold is owned. It may be called at any time, and must not call the
+	// engine.
 	OwnsHold func(name string) bool
-	// Instead says what an application does instead of such a call.
+	// Instead says what an application should do instead of the rejected call.
 	Instead string
 }
 
-// Own begins an ownership, until release is called. Owners of the same space share what they own; they
-// change it as the OwnerTx of their space.
+// Own starts an ownership, which lasts until release is called. Owners of the same space share what
+// they own, and change it with the OwnerTx of their space.
 func Own(e *engine.Engine, o Ownership) (release func()) {
 	return e.Driver(key).Own(o.Owner, o.Group, o.OwnsHold, o.Instead)
 }
 
-// An OwnerTx is a transaction as the owner of a space uses it. The methods of engine.Tx with the same
-// names are the application's.
+// An OwnerTx is a transaction that the owner of a space uses. Applications use the methods of
+// engine.Tx with the same names.
 type OwnerTx struct {
 	tx *engine.Tx
 	by keyspace.Space
 }
 
-// As returns the transaction as the owner of a space uses it.
+// As returns the OwnerTx of the transaction for the owner of a space.
 func As(tx *engine.Tx, space keyspace.Space) OwnerTx { return OwnerTx{tx, space} }
 
-// TryClaim is Tx.TryClaim. The claim is the owner's until the transaction ends.
+// TryClaim is Tx.TryClaim. The claim belongs to the owner until the transaction ends.
 func (o OwnerTx) TryClaim(ev engine.Event) (engine.Result, error) {
 	return o.tx.Driver(key).As(o.by).TryClaim(ev)
 }
 
-// TryReopen is Tx.TryReopen. The claim is the owner's until the transaction ends.
+// TryReopen is Tx.TryReopen. The claim belongs to the owner until the transaction ends.
 func (o OwnerTx) TryReopen(ev engine.Event, generation uint64) (engine.Result, error) {
 	return o.tx.Driver(key).As(o.by).TryReopen(ev, generation)
 }
@@ -51,8 +52,8 @@ func (o OwnerTx) DeadLetter(ev engine.Event) (engine.ClaimRecord, error) {
 	return o.tx.Driver(key).As(o.by).DeadLetter(ev)
 }
 
-// Savepoint is Tx.Savepoint for a package that calls the application next: the application cannot go
-// back to a point before it.
+// Savepoint is Tx.Savepoint for a package that then calls the application: the application cannot
+// roll back to an earlier point.
 func (o OwnerTx) Savepoint() (engine.Savepoint, error) { return o.tx.Driver(key).As(o.by).Savepoint() }
 
 // RollbackTo is Tx.RollbackTo.

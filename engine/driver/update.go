@@ -10,29 +10,29 @@ import (
 
 // UpdateOptions change how Update runs. The zero value is Engine.Update without options.
 type UpdateOptions struct {
-	// Retries and AllowUnsyncedDuplicates are those of engine.UpdateOptions.
+	// Retries and AllowUnsyncedDuplicates are fields of engine.UpdateOptions.
 	Retries                 int
 	AllowUnsyncedDuplicates bool
 
-	// Lane makes the transaction one of the member's. If the member has recently met another one,
-	// Update waits for its turn, in the order of arrival, before it runs the closure. The turn ends
-	// when the transaction is applied, rejected or rolled back, when its closure panics, when its
-	// context ends, or after the time that was given to JoinLane.
+	// Lane makes the transaction one of the member's. If the member has recently conflicted with
+	// another one, Update waits for its turn, in order of arrival, before it runs the closure. The
+	// turn ends when the transaction is applied, rejected or rolled back, when its closure panics,
+	// when its context ends, or after the time given to JoinLane.
 	//
-	// A transaction without a lane never waits. Omit it where others may wait for the caller, such
-	// as in an Update inside the closure of another one: in the lane of the same member such an
-	// Update runs at once, in that of another member it waits until the turn of the outer
-	// transaction times out.
+	// A transaction without a lane never waits. Omit Lane where others may wait for the caller, for
+	// example in an Update inside the closure of another one: with the same member such an Update
+	// runs at once, with another member it waits until the turn of the outer transaction times out.
 	Lane *LaneMember
 
 	// Expected are the events of the transaction's first Prefetch. They are prepared before the
-	// transaction waits for its turn (Lane), which is then shorter. A closure that runs again after
-	// a conflict calls Prefetch itself. The events must not be changed until Update returns.
+	// transaction waits for its turn (Lane), which makes the turn shorter. A closure that runs
+	// again after a conflict calls Prefetch itself. The events must not be changed until Update
+	// returns.
 	Expected []engine.Event
 
-	// OnPrefetched is called once, after Expected is prepared and before the transaction waits for its
-	// turn, for work that needs no state, such as decoding. claimed is the result of
-	// ProbablyClaimed for Expected. A panic is one of the closure.
+	// OnPrefetched is called once, after Expected is prepared and before the transaction waits for
+	// its turn, for work that needs no state, such as decoding. claimed is the result of
+	// ProbablyClaimed for Expected. A panic has the same effect as one in the closure.
 	OnPrefetched func(claimed []bool)
 }
 
@@ -42,25 +42,25 @@ func Update(ctx context.Context, e *engine.Engine, fn func(tx *engine.Tx) error,
 	return e.Driver(key).Update(ctx, fn, base, opt.Lane.lane(), opt.Expected, opt.OnPrefetched)
 }
 
-// A LaneMember is a caller of Update. Its transactions take turns with those of other members as long
-// as they conflict, because one reads keys that another has written. Members without conflicts run in
-// parallel, and so do all members at first. A caller makes one member for each series of
-// transactions that run one after the other, for example for each partition that it consumes. A
-// member is safe for concurrent use and needs no closing. A nil member is in no lane.
+// A LaneMember is a caller of Update. Its transactions take turns with those of other members as
+// long as they conflict, because one reads keys that another has written. Members without conflicts
+// run in parallel, and so do all members at first. Use one member for each series of transactions
+// that run one after the other, for example for each consumed partition. A member is safe for
+// concurrent use and need not be closed. A nil member is not in a lane.
 type LaneMember struct{ member *lane.Member }
 
 // JoinLane returns a new member of the engine's lane. turn bounds how long one of its transactions
 // delays the others; 0 or less is one second. A transaction that takes longer continues, but may
-// then conflict with later ones, so give at least twice the time that a transaction usually takes.
-// After each conflict in a row the bound is doubled, up to 64 times the given one, so that a long
-// transaction commits in the end.
+// conflict with later ones, so set at least twice the usual time of a transaction. The bound is
+// doubled after each consecutive conflict, up to 64 times the given one, so that a long transaction
+// commits eventually.
 func JoinLane(e *engine.Engine, turn time.Duration) *LaneMember {
 	return &LaneMember{e.Driver(key).JoinLane(turn)}
 }
 
-// Serialized reports whether the member has recently met another one, so that its next transaction
-// waits for its turn if others are before it. Work that does not need the transaction is then best
-// done before Update: in the turn, others wait for it.
+// Serialized reports whether the member has recently conflicted with another one, so that its next
+// transaction waits for a turn. Then do work that does not need the transaction before Update,
+// because others wait during the turn.
 func (m *LaneMember) Serialized() bool { return m.lane().Serialized() }
 
 func (m *LaneMember) lane() *lane.Member {

@@ -65,8 +65,8 @@ type adding struct {
 	clones      []addClone
 }
 
-// An addClone is the state after a power failure, with the number of transactions of each worker
-// that were done before it and started after it.
+// An addClone is the state after a power failure, with the numbers of transactions of each worker
+// that were done before it, and begun by then.
 type addClone struct {
 	dir        string
 	done, most [addWorkers]int64

@@ -18,7 +18,7 @@ type claimKey struct {
 
 func (k claimKey) String() string { return fmt.Sprintf("%q %v %q", k.scope, k.week, k.id) }
 
-// facts is the durable state of the model.
+// facts has the durable state of the model.
 type facts struct {
 	claims  map[claimKey]engine.ClaimRecord
 	host    map[string]string

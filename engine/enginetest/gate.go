@@ -7,7 +7,7 @@ import (
 )
 
 // A gate is a store whose waits can be held back before they reach the store, so that no call of
-// the store is in progress meanwhile.
+// the store is in progress.
 type gate struct {
 	storage.Store
 	mu      sync.Mutex

@@ -56,7 +56,7 @@ func (m *model) opened(oldest weekbucket.Week) {
 	}
 }
 
-// kept returns the window, or the longest window that the scope may have.
+// kept returns the window, at most the longest window that the scope may have.
 func (m *model) kept(scope string, window time.Duration) time.Duration {
 	if weeks, ok := m.retention[scope]; ok {
 		window = min(window, time.Duration(weeks)*7*24*time.Hour)
@@ -84,8 +84,8 @@ func (m *model) near(ev engine.Event, k claimKey) (keys []claimKey) {
 	return keys
 }
 
-// expired reports whether the claim's window has ended for the event: the event arrives, and was
-// sent, at least a window after or before the one that made the claim.
+// expired reports whether the claim's window has ended for the event: it arrives at least a window
+// after the event that made the claim, and was sent at least a window before or after that event.
 func (m *model) expired(ev engine.Event, rec engine.ClaimRecord) bool {
 	far := ev.Sent.IsZero() || rec.SentUnixMilli == 0 || ev.Sent.Sub(time.UnixMilli(rec.SentUnixMilli)).Abs() >= rec.Window
 	return rec.Window > 0 && m.clock.Sub(rec.FirstSeen) >= rec.Window && far

@@ -16,9 +16,9 @@ import (
 // RunModel compares an engine on the store that h opens with maps, over random sequences of all
 // calls of an application: claims, batches, transactions inside transactions, savepoints, dead
 // letters and their replays, failing closures, forgetting, holds, drops, an advancing clock, clean
-// and unclean ends. It takes a few seconds. With -rapid.checks it runs that many checks, however
-// long they take, and -rapid.steps makes each longer. A failure prints its -rapid.seed, and a run
-// that reproduces a failure has no time limit.
+// and unclean ends. It takes a few seconds. With -rapid.checks it runs that many checks without a
+// time limit, and -rapid.steps makes each longer. A failure prints its -rapid.seed; a run that
+// reproduces a failure has no time limit.
 func RunModel(t *testing.T, h storetest.Harness) {
 	budget := 4 * time.Second
 	if testing.Short() {

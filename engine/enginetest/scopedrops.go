@@ -31,10 +31,10 @@ func RunScopeDrops(t *testing.T, h storetest.Harness) {
 type scopeDrop struct {
 	name      string
 	retention map[string]int
-	last      int // the last week that is dropped, counted from that of dropNow
-	names     int // how many names are freed
+	last      int // last dropped week, relative to that of dropNow
+	names     int // number of freed names
 	plan      bool
-	losses    map[string]func(*storage.Batch) // the part of a batch that a store must not lose
+	losses    map[string]func(*storage.Batch) // parts of a batch that a store must not lose
 }
 
 // The keys are those of docs/format.md.
@@ -131,8 +131,8 @@ func (d *scopeDrop) seesLoss(t *testing.T, h storetest.Harness, lose func(*stora
 	t.Errorf("none of %d power failures shows the loss", len(clones))
 }
 
-// checkCut opens the state after a power failure, in which either all of the drop was decided or
-// nothing. Then it finishes the drop, without the retention: the mark decides.
+// checkCut opens the state after a power failure, in which the drop was decided completely or not
+// at all. Then it finishes the drop without the retention, by the mark.
 func (d *scopeDrop) checkCut(t *testing.T, h storetest.Harness, dir string, plan engine.ScopeDropPlan) (decided bool, err error) {
 	s, err := h.Open(t, dir)
 	if err != nil {
@@ -170,7 +170,7 @@ func (d *scopeDrop) checkCut(t *testing.T, h storetest.Harness, dir string, plan
 	return decided, wantVerdicts(e, events, want)
 }
 
-// finish completes a drop that was decided, and one by a plan in any case.
+// finish completes a drop that was decided; a drop by a plan always.
 func (d *scopeDrop) finish(e *engine.Engine, s storage.Store, plan engine.ScopeDropPlan, decided bool) (err error) {
 	ctx := context.Background()
 	if d.plan {

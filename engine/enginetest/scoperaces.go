@@ -17,7 +17,7 @@ const (
 	dropIDs    = 60
 )
 
-// A raceCut is the state after a power failure, with the verdicts that callers got before it.
+// A raceCut is the state after a power failure, with the verdicts returned before it.
 type raceCut struct {
 	dir     string
 	claimed [dropIDs]bool

@@ -11,7 +11,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 )
 
-// A txChecker makes calls in a transaction that its model can follow.
+// A txChecker makes calls in a transaction and in its model.
 type txChecker struct {
 	*checker
 	t  *rapid.T
@@ -153,7 +153,7 @@ func (c *txChecker) save() error {
 	return err
 }
 
-// back rolls back to one of the savepoints, which remains usable.
+// back rolls back to a savepoint, which remains valid.
 func (c *txChecker) back() error {
 	if len(c.x.saves) == 0 {
 		_, err := c.tx.Savepoint()
@@ -174,5 +174,5 @@ func (c *txChecker) back() error {
 	return nil
 }
 
-// modelValues are the values that transactions put: some of them can be added to.
+// modelValues are the values that transactions put. Some of them are integers.
 var modelValues = []string{"", "1", string(engine.EncodeInt64(2)), string(engine.EncodeInt64(math.MaxInt64))}

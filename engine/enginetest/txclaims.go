@@ -58,7 +58,7 @@ func (c *txChecker) claimIn(replay bool) {
 	}
 	if name := claimName(of); !own && !want.IsClaimed() && want.Record.State == engine.DeadLettered && !c.x.reads[name] {
 		c.x.reads[name] = true
-		delete(c.x.changed, name) // it was read in its current state
+		delete(c.x.changed, name) // the key was read in its current state
 	}
 }
 

@@ -23,7 +23,7 @@ type txModel struct {
 
 	reads   map[string]bool // keys read from the store
 	changed map[string]bool // keys written by others since the transaction began
-	told    bool            // of others' claims
+	told    bool            // a verdict depends on the claims of others
 	lost    bool
 
 	ahead []modelEvent // events that were given to Prefetch and are not claimed yet

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// A Damage is a damaged part of a store that holds nothing but claims. Claims from bucket First to
-// bucket Last may be among those that cannot be read.
+// A Damage is a damaged part of a store that contains only claims. Claims in the buckets from First
+// to Last may be unreadable.
 type Damage struct {
-	File        string // the name of the damaged file
+	File        string // name of the damaged file
 	First, Last Bucket // in key order: by scope, then by week
 }
 
@@ -30,7 +30,7 @@ func (d *Damage) String() string {
 }
 
 // A DamageError is an ErrDamaged that concerns only claims: a call needed a damaged part of the
-// store. The store continues to work, and calls that do not need this part succeed.
+// store. The store continues to work; calls that do not need this part succeed.
 type DamageError struct {
 	Parts []Damage
 	Err   error // the cause

@@ -17,10 +17,10 @@ import (
 //	+----------------------+-----------+------------------+--------+------------------+
 //	                                                      |<------- "tail" ---------->|
 //
-// Keys are in the order of scopes and weeks, so that the claims of a (scope, week) are one range: a
-// Bucket. The id is stored unchanged (tag 01), or packed where its exact text can be restored: a
-// lower-case UUID in 16 bytes (tag 02), an even number of at least 16 lower-case hex digits in half
-// their number (tag 03).
+// Keys are ordered by scope and week, so the claims of a scope in a week are one range: a Bucket.
+// The id is stored unchanged (tag 01), or packed if its exact text can be restored: a lower-case
+// UUID in 16 bytes (tag 02), or an even number of at least 16 lower-case hex digits in half as many
+// bytes (tag 03).
 const (
 	idRaw  = 0x01
 	idUUID = 0x02
@@ -39,7 +39,7 @@ type Bucket struct {
 func (b Bucket) String() string { return fmt.Sprintf("%q %s", b.Scope, b.Week) }
 
 // AppendPrefix appends the common prefix of the keys of all claims in the bucket. No other key has
-// it.
+// this prefix.
 func (b Bucket) AppendPrefix(dst []byte) []byte {
 	rest := b.Scope
 	for i := strings.IndexByte(rest, 0); i >= 0; i = strings.IndexByte(rest, 0) {
@@ -55,7 +55,7 @@ func (b Bucket) AppendKey(dst, id []byte) []byte {
 	return appendID(b.AppendPrefix(dst), id)
 }
 
-// ParseKey splits the key of a claim. The id is exactly that of the claim.
+// ParseKey splits the key of a claim into its bucket and the exact id.
 func ParseKey(key []byte) (b Bucket, id []byte, err error) {
 	b, tail, err := SplitKey(key)
 	if err != nil {
@@ -67,7 +67,7 @@ func ParseKey(key []byte) (b Bucket, id []byte, err error) {
 	return b, id, nil
 }
 
-// SplitKey splits a key into its bucket and the tail that encodes the id; the tail shares memory
+// SplitKey splits a key into its bucket and the tail that encodes the id. The tail shares memory
 // with key.
 func SplitKey(key []byte) (b Bucket, tail []byte, err error) {
 	scope := make([]byte, 0, 64)
@@ -148,8 +148,8 @@ func parseID(tail []byte) ([]byte, error) {
 
 var le = binary.LittleEndian
 
-// packUUID returns the 16 bytes of a UUID's text in lower-case hex digits, the first one in the
-// lowest byte; false if the text is not in that form.
+// packUUID returns the 16 bytes of a UUID in lower-case hex digits, the first byte in the lowest
+// bits. It returns false if the text is not in that form.
 func packUUID(text *[uuidText]byte) (first, last uint64, ok bool) {
 	a, bad := packDigits(le.Uint64(text[0:]))
 	b, bad1 := packDigits(uint64(le.Uint32(text[9:])) | uint64(le.Uint32(text[14:]))<<32)
@@ -158,11 +158,11 @@ func packUUID(text *[uuidText]byte) (first, last uint64, ok bool) {
 	return uint64(a) | uint64(b)<<32, uint64(c) | uint64(d)<<32, bad|bad1|bad2|bad3 == 0
 }
 
-// packDigits packs eight hex digits, the first of them in the lowest byte, into four bytes; bad is
-// not 0 if one of them is not a lower-case hex digit. It computes on all bytes of the word at once.
+// packDigits packs eight hex digits, the first in the lowest byte, into four bytes. bad is not 0 if
+// one of them is not a lower-case hex digit. It computes all bytes of the word at once.
 func packDigits(eight uint64) (four uint32, bad uint64) {
 	const ones = 0x0101010101010101
-	n := eight&(0x0f*ones) + eight>>6&ones*9 // 1 to 6 for a to f, and 9 more; at most 24
+	n := eight&(0x0f*ones) + eight>>6&ones*9 // for a to f: 1 to 6, plus 9; at most 24
 	letter := (n + 6*ones) >> 4 & ones       // from 10 on
 	bad = n&(0xf0*ones) | (eight ^ (n + '0'*ones + letter*('a'-'0'-10)))
 	n = (n<<4 | n>>8) & 0x00ff00ff00ff00ff
@@ -170,8 +170,8 @@ func packDigits(eight uint64) (four uint32, bad uint64) {
 	return uint32(n | n>>16), bad
 }
 
-// appendPacked appends the bytes of an even number of lower-case hex digits; false if the text is
-// not in that form.
+// appendPacked appends the bytes of an even number of lower-case hex digits. It returns false if
+// the text is not in that form.
 func appendPacked(dst, digits []byte) ([]byte, bool) {
 	for i := 0; i+1 < len(digits); i += 2 {
 		hi, lo := nibbles[digits[i]], nibbles[digits[i+1]]
@@ -183,7 +183,7 @@ func appendPacked(dst, digits []byte) ([]byte, bool) {
 	return dst, true
 }
 
-// nibbles is the value of each lower-case hex digit, notHex for every other byte.
+// nibbles has the value of each lower-case hex digit, and notHex for every other byte.
 var nibbles = func() (t [256]byte) {
 	for i := range t {
 		t[i] = notHex

@@ -2,8 +2,8 @@ package storage
 
 import "sync/atomic"
 
-// OneEngine lets only one engine use a store. A store has a OneEngine. Its methods Acquire and
-// Release call those of the OneEngine, and its Close calls Retire.
+// OneEngine ensures that only one engine uses a store. A store has a OneEngine: the store's Acquire
+// and Release call those of the OneEngine, and its Close calls Retire.
 type OneEngine struct{ taken atomic.Bool }
 
 // Acquire implements Store.

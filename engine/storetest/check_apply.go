@@ -148,7 +148,7 @@ func emptyValueIsNotAbsent(e *env) {
 	})
 }
 
-// Ids and scopes that a careless key encoding would confuse.
+// Ids and scopes that an ambiguous key encoding would confuse.
 var (
 	trickyIDs = []string{
 		"b", "bc", "c", "bcd", "\x00", "\x00\x00", "\x01", "|", "||", "\xff", "\xff\xff", "b\x00", "b\x00\x01", "b|c", "B",

@@ -66,7 +66,7 @@ func lastSeqIsWhatOpenFound(e *env) {
 	}
 }
 
-// waitInOrder waits in another goroutine than Apply, while further batches are applied.
+// waitInOrder waits in a different goroutine than Apply, while further batches are applied.
 func waitInOrder(e *env) {
 	const batches = 100
 	waits := make(chan func() error, batches)

@@ -9,12 +9,12 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// given is the data that a store was given.
+// given has the data that a store was given.
 type given struct {
 	told    history
-	entries map[uint64][]byte // of the journal
+	entries map[uint64][]byte // journal entries
 	trimmed uint64            // the argument of TrimJournal
-	hidden  uint64            // its argument since the store was opened
+	hidden  uint64            // the argument of TrimJournal since the store was opened
 	gone    map[storage.Bucket]bool
 }
 
@@ -22,7 +22,7 @@ func newGiven() given {
 	return given{told: newHistory(newContents()), entries: map[uint64][]byte{}, gone: map[storage.Bucket]bool{}}
 }
 
-// compare returns how the contents of s differ from want, "" if they do not.
+// compare describes how the contents of s differ from want, "" if they are equal.
 func (g *given) compare(s storage.Store, want *contents) string {
 	got, err := readAll(s)
 	if err != nil {
@@ -119,7 +119,7 @@ func readAll(s storage.Store) (*contents, error) {
 	return c, problem
 }
 
-// differences collects the first few of them.
+// differences collects the first few differences.
 type differences struct {
 	lines []string
 	more  int
@@ -148,8 +148,8 @@ func (d *differences) maps(what string, got, want map[string][]byte) {
 	}
 }
 
-// points checks that single reads agree with the scans, for some 50 keys of each kind, for keys
-// that are longer or shorter by a byte, and for the keys of claims as keys of states.
+// points checks that single reads agree with the scans: for some 50 keys of each kind, for keys
+// that are a byte longer or shorter, and for keys of claims used as keys of state.
 func (d *differences) points(s storage.Store, all *contents) {
 	claims, state := sortedKeys(all.claims, ""), sortedKeys(all.state, "")
 	for i := 0; i < len(claims); i += 1 + len(claims)/50 {

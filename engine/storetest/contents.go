@@ -9,8 +9,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// contents are the contents of a store, as plain maps. Values are never changed in place, so that
-// copies may share them.
+// contents has the contents of a store as plain maps. Values are never modified, so copies may
+// share them.
 type contents struct {
 	lastSeq uint64
 	claims  map[string][]byte

@@ -10,9 +10,9 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A Disk has the directories of Mem stores. It remains when a Mem is closed or loses power.
+// A Disk has the directories of Mem stores. It survives when a Mem is closed or loses power.
 type Disk struct {
-	mu   sync.Mutex // guards the images and every Mem of this disk; no callback runs under it
+	mu   sync.Mutex // guards the images and every Mem of this disk; not held during callbacks
 	dirs map[string]*image
 }
 

@@ -58,19 +58,19 @@ func (m *faults) Calls(op Op) int {
 	return m.calls[op]
 }
 
-// Before sets a hook that is called at the start of each later call of op, without a lock. hook
-// gets the number of the call, from 1, and may block. If it returns an error, that call fails with
-// it; a failed Apply, wait, TrimJournal, Drop, Reclaim, ReclaimState or WriteSidecar poisons the
-// store, except for a WriteSidecar that fails with syscall.ENOSPC. A nil hook removes the previous
-// one.
+// Before sets a hook that is called, without a lock, at the start of each later call of op. hook
+// gets the number of the call, starting with 1, and may block. If it returns an error, the call
+// fails with it; a failed Apply, wait, TrimJournal, Drop, Reclaim, ReclaimState or WriteSidecar
+// poisons the store, except for a WriteSidecar that fails with syscall.ENOSPC. A nil hook removes
+// the previous one.
 func (m *faults) Before(op Op, hook func(call int) error) {
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()
 	m.hooks[op] = hook
 }
 
-// FailAt makes the n-th call of op from now on fail with err; 1 is the next one. It replaces the
-// hook of Before.
+// FailAt makes the n-th call of op from now on fail with err, where 1 is the next call. It replaces
+// the hook of Before.
 func (m *faults) FailAt(op Op, n int, err error) {
 	at := m.Calls(op) + n
 	m.Before(op, func(call int) error {
@@ -126,7 +126,8 @@ func (m *faults) beginWrite(op Op) error {
 	return err
 }
 
-// poison is called with disk.mu held. The first cause is kept, unless the power is cut.
+// poison makes the store fail. The first cause is kept, unless the power is cut. The caller holds
+// disk.mu.
 func (m *faults) poison(err error) {
 	if m.failed == nil || errors.Is(err, ErrPowerCut) {
 		m.failed = err
@@ -134,7 +135,7 @@ func (m *faults) poison(err error) {
 	m.changed.Broadcast()
 }
 
-// exclusive panics if a call of the same group is in progress; the returned func ends this one.
+// exclusive panics if a call of the same group is in progress. The returned function ends the call.
 func (m *faults) exclusive(group string) (end func()) {
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()
@@ -149,7 +150,7 @@ func (m *faults) exclusive(group string) (end func()) {
 	}
 }
 
-// poisoned returns why op fails. It is called with disk.mu held.
+// poisoned returns an error if op fails on a poisoned store. The caller holds disk.mu.
 func (m *faults) poisoned(op Op) error {
 	return fmt.Errorf("storetest: %s: the store has failed: %w", op, m.failed)
 }

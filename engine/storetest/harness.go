@@ -24,14 +24,13 @@ type Harness struct {
 
 	// CrashClone copies the state that a power failure at this moment would leave of s, which is
 	// open in dir, to a new directory, and returns the name of that directory. About the given
-	// percentage of the unsynced bytes survives; a store that syncs all it writes may ignore it. s
-	// continues. No call of s is in progress, except that the suite also calls it from a
-	// WriteSidecar's write function.
+	// percentage of the unsynced bytes survives; a store that syncs everything it writes may ignore
+	// it. s continues. No call of s is in progress, except that the suite also calls CrashClone in
+	// the write function of a WriteSidecar.
 	CrashClone func(t testing.TB, s storage.Store, dir string, unsyncedPercent int) string
 
-	// AtomicClone says that CrashClone copies all files at one moment, so that one goroutine may
-	// call it at any time while calls of s are in progress. Copying files one after the other is
-	// not atomic.
+	// AtomicClone means that CrashClone copies all files at one moment, so that one goroutine may
+	// call it while calls of s are in progress. Copying files one after the other is not atomic.
 	AtomicClone bool
 
 	// Flush brings all data that s has in memory or in a log into its final form. If it is nil, the
@@ -66,7 +65,7 @@ func (h Harness) withDefaults() Harness {
 		h.Fingerprint = hashTree
 	}
 	if h.patience == 0 {
-		h.patience = 2 * time.Minute // a busy machine may stall for long
+		h.patience = 2 * time.Minute // a busy machine may stall for a long time
 	}
 	if h.budget == 0 {
 		h.budget = 5 * time.Second

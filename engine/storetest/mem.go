@@ -144,7 +144,7 @@ func (m *Mem) Close() error {
 	defer m.disk.mu.Unlock()
 	m.closed = true
 	if errors.Is(m.failed, ErrPowerCut) {
-		return nil // the directory belongs to others now
+		return nil // the directory now belongs to another store
 	}
 	if m.failed == nil {
 		m.history.confirm(m.nextSeq)

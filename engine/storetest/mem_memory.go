@@ -15,8 +15,8 @@ type memory struct {
 	image    *image
 	history  history
 	trimmed  uint64
-	nextSeq  uint64 // with which Apply must be called next
-	nextWait uint64 // whose wait must be called next
+	nextSeq  uint64 // Seq of the next Apply
+	nextWait uint64 // Seq of the next wait
 	reclaim  map[storage.Bucket]uint64
 	dropped  map[storage.Bucket]bool
 	written  uint64

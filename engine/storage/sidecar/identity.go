@@ -20,25 +20,26 @@ import (
 //	| 8        | 4         | 1    | 16   | 8           | 8      | 4      |
 //	+----------+-----------+------+------+-------------+--------+--------+
 //
-// Numbers are big endian. Fields of later formats are between seed and checksum: magic, format and
-// a checksum at the end keep their places forever, so that an older build can distinguish a newer
-// store from a damaged one.
+// Numbers are big endian. Later formats add fields between seed and checksum: magic, format and the
+// checksum at the end keep their places, so that an older build can distinguish a newer store from
+// a damaged one.
 const IdentityName = "HAPAX"
 
 const (
 	magic        = "HAPAX-ID"
-	devMagic     = "HAPAXSTO" // of the builds before the first release, whose formats are not read
+	devMagic     = "HAPAXSTO" // magic of builds before the first release, whose formats are not read
 	identitySize = 8 + 4 + 1 + 16 + 8 + 8
 )
 
 // A Kind says which store wrote a directory.
 type Kind struct {
-	// Letter is stored forever. Stores of other modules must choose a letter that is not used
-	// below.
+	// Letter is stored and must not change. Stores of other modules must choose a letter that is
+	// not used below.
 	Letter byte
 	// Name is used in errors.
 	Name string
-	// Format is the store format that this build writes, and the newest that it reads; at least 1.
+	// Format is the store format that this build writes, and the newest one that it reads. It is at
+	// least 1.
 	Format uint32
 }
 
@@ -48,8 +49,8 @@ var (
 	Bolt   = Kind{'b', "bolt", 1}
 )
 
-// known returns the kind with a letter. For an unknown letter it accepts every format, because the
-// store is of another kind.
+// known returns the kind with the letter. The kind of an unknown letter has every format, because
+// the store is of another kind.
 func known(letter byte, asked Kind) Kind {
 	for _, k := range [...]Kind{asked, Pebble, Bolt} {
 		if k.Letter == letter {
@@ -125,7 +126,7 @@ func decodeIdentity(b []byte, kind Kind) (storage.Identity, error) {
 	switch {
 	case got.Letter != kind.Letter && len(body) == identitySize && format > 0 && format <= got.Format:
 		return storage.Identity{}, foreign
-	case format > kind.Format: // the rest may have any meaning
+	case format > kind.Format: // the other fields may have any meaning
 		return storage.Identity{}, fmt.Errorf("%w: format %d, this build reads up to %d", storage.ErrNewerFormat, format, kind.Format)
 	case format == 0 || len(body) != identitySize:
 		return storage.Identity{}, fmt.Errorf("%w: format %d with %d bytes", storage.ErrDamaged, format, len(body))

@@ -1,6 +1,6 @@
-// Package sidecar keeps the small files next to a store's data: its identity, the record of a clean
-// close, snapshots. It replaces a file so that a crash leaves either the old or the new one. Both
-// stores use it.
+// Package sidecar reads and writes the small files next to a store's data: its identity, the record
+// of a clean close, snapshots. It replaces a file atomically: a crash leaves the old or the new
+// one. Both stores use it.
 package sidecar
 
 import (
@@ -16,7 +16,7 @@ import (
 
 // An FS is the part of a file system that sidecars need.
 type FS interface {
-	// Create makes or replaces a file with mode 0600, and follows no link.
+	// Create creates or replaces a file with mode 0600, without following links.
 	Create(path string) (File, error)
 	ReadFile(path string) ([]byte, error) // fs.ErrNotExist if absent
 	// Open opens a file for reading and returns its size; fs.ErrNotExist if absent.
@@ -33,12 +33,12 @@ type File interface {
 	Close() error
 }
 
-// tmpSuffix ends the name of a file that is being written. A crash may leave such a file; the next
+// tmpSuffix is the suffix of a file that is being written. A crash may leave such a file; the next
 // Write replaces it.
 const tmpSuffix = ".tmp"
 
-// Write replaces dir/name by the output of write: durably on return, and atomically. After an error
-// it removes its partial output, so that a file that does not fit does not fill the disk.
+// Write replaces dir/name with the output of write, atomically and durably on return. After an
+// error it removes the partial output, so that a file that does not fit does not fill the disk.
 func Write(fsys FS, dir, name string, write func(io.Writer) error) (err error) {
 	path := filepath.Join(dir, name)
 	f, err := fsys.Create(path + tmpSuffix)
@@ -56,7 +56,8 @@ func Write(fsys FS, dir, name string, write func(io.Writer) error) (err error) {
 	return fsys.SyncDir(dir)
 }
 
-// Read calls read with the content and the size of a file. It does not hold the content in memory.
+// Read calls read with the content and the size of a file. It does not load the content into
+// memory.
 func Read(fsys FS, path string, read func(r io.Reader, size int64) error) error {
 	f, size, err := fsys.Open(path)
 	if err != nil {
@@ -66,7 +67,7 @@ func Read(fsys FS, path string, read func(r io.Reader, size int64) error) error 
 	return read(f, size)
 }
 
-// Remove deletes dir/name, durably on return. It is no error if there is none.
+// Remove removes dir/name, durably on return. It is not an error if the file does not exist.
 func Remove(fsys FS, dir, name string) error {
 	if err := fsys.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -93,8 +94,8 @@ func Unseal(b []byte) ([]byte, error) {
 // OS is the machine's file system.
 type OS struct{}
 
-// Create makes a file that only its owner may read. An existing file or link with that name is
-// removed first.
+// Create creates a file that only its owner may read. It first removes an existing file or link
+// with that name.
 func (OS) Create(path string) (File, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)

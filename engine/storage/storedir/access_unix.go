@@ -13,7 +13,7 @@ import (
 )
 
 // access rejects a directory in which a user other than root may replace files. It returns warnings
-// about a directory with wider permissions than necessary.
+// about permissions that are wider than necessary.
 func access(path string, info fs.FileInfo) (warnings []string, err error) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

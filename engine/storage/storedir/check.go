@@ -9,7 +9,7 @@ import (
 )
 
 // Track makes Check verify that the name still refers to the file, until Remove removes the file.
-// Rename also renames the tracked file.
+// Rename also updates the name of a tracked file.
 func (d *Dir) Track(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -29,16 +29,16 @@ func (d *Dir) Untrack(name string) {
 }
 
 // Check returns storage.ErrMoved if the name of the directory or of a tracked file no longer refers
-// to it. After that every call returns the error. OpenFile, Create, Rename and Remove check before
-// they change anything.
+// to it. After that, every call returns the error. OpenFile, Create, Rename and Remove call Check
+// before they change anything.
 func (d *Dir) Check() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.check()
 }
 
-// Recheck is Check, unless the last check was less than 10 ms ago: a check takes some
-// microseconds, and Recheck is for every sync.
+// Recheck is Check, but does nothing if the last check was less than 10 ms ago. It is called before
+// every sync; a check takes some microseconds.
 func (d *Dir) Recheck() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -50,7 +50,7 @@ func (d *Dir) Recheck() error {
 
 const recheckAfter = 10 * time.Millisecond
 
-// check is Check with mu held.
+// check is Check for a caller that holds mu.
 func (d *Dir) check() error {
 	if d.moved != nil {
 		return d.moved
@@ -122,7 +122,7 @@ func (w *watch) end() {
 	w.stop = nil
 }
 
-// renamed moves the tracking of a file; mu is held.
+// renamed updates the name of a tracked file. The caller holds mu.
 func (d *Dir) renamed(from, to string) error {
 	_, wasFrom := d.names[from]
 	_, wasTo := d.names[to]

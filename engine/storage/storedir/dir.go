@@ -13,8 +13,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// A Dir is the directory of a store. Its methods take the names of files in it, not paths, and
-// return *fs.PathError and *os.LinkError as package os does. They may be called concurrently.
+// A Dir is the directory of a store. Its methods take names of files in it, not paths, and return
+// *fs.PathError and *os.LinkError like package os. They may be called concurrently.
 type Dir struct {
 	path     string // absolute, without symbolic links
 	warnings []string
@@ -34,8 +34,9 @@ type Dir struct {
 // neither locks nor changes an existing directory: call Lock before anything is written.
 //
 // It returns storage.ErrForeign for a symbolic link, for a directory that belongs neither to root
-// nor to the user of this process, and for a directory to which others may write. A directory that
-// a group of this process may write to is accepted, as are the volumes of Kubernetes: see Warnings.
+// nor to the user of this process, and for a directory to which others may write. It accepts a
+// directory to which a group of this process may write, such as a volume of Kubernetes, see
+// Warnings.
 func Open(path string) (*Dir, error) {
 	path, err := prepare(path)
 	if err != nil {
@@ -62,14 +63,14 @@ func begin(d *Dir) (err error) {
 	if d.warnings, err = access(d.path, d.own); err != nil {
 		return err
 	}
-	if err := d.Check(); err != nil { // it was replaced by a link meanwhile
+	if err := d.Check(); err != nil { // the directory was replaced with a link meanwhile
 		return fmt.Errorf("%w: %w", storage.ErrForeign, err)
 	}
 	return nil
 }
 
-// Make creates a new directory with mode 0700, durably, and opens it. It returns fs.ErrExist if
-// anything exists at path.
+// Make creates a directory with mode 0700, durably, and opens it. It returns fs.ErrExist if path
+// exists.
 func Make(path string) (*Dir, error) {
 	path, err := filepath.Abs(path) // the process may change its working directory later
 	if err != nil {
@@ -94,7 +95,7 @@ func Make(path string) (*Dir, error) {
 // Path returns the absolute path of the directory, without symbolic links.
 func (d *Dir) Path() string { return d.path }
 
-// Warnings returns what an operator should change about the directory, as sentences.
+// Warnings returns sentences about what an operator should change in the directory.
 func (d *Dir) Warnings() []string { return d.warnings }
 
 // Close releases the lock and closes the descriptors of the directory.
@@ -111,7 +112,7 @@ func (d *Dir) Close() error {
 	return errors.Join(append(errs, d.root.Close())...)
 }
 
-// Contains reports whether path is the directory or is inside it, also through symbolic links. The
+// Contains reports whether path is the directory or inside it, also through symbolic links. The
 // path need not exist.
 func (d *Dir) Contains(path string) bool {
 	path, err := filepath.Abs(path)
@@ -148,8 +149,8 @@ func isAbove(own fs.FileInfo, path string) bool {
 // ErrInside means that a backup was requested inside the store's directory.
 var ErrInside = errors.New("hapax: the directory for the backup is the store's own or inside it: give another directory, best on another disk")
 
-// RemoveSelf removes the named files and the file LOCK, and then the directory if it is empty and
-// its name still refers to it. It is for a directory that Make has created, and ignores errors.
+// RemoveSelf removes the named files and the file LOCK, then the directory if it is empty and its
+// name still refers to it. It is meant for a directory that Make has created. It ignores errors.
 func (d *Dir) RemoveSelf(names ...string) {
 	for _, name := range names {
 		_ = d.Remove(name)

@@ -12,9 +12,9 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// OpenFile opens a file for reading or writing. If flag says so, it creates the file with mode
-// 0600. It follows no symbolic link, and returns storage.ErrForeign for anything but a regular
-// file.
+// OpenFile opens a file for reading or writing. With os.O_CREATE, it creates the file with mode
+// 0600. It does not follow symbolic links, and returns storage.ErrForeign if the file is not a
+// regular file.
 func (d *Dir) OpenFile(name string, flag int) (*os.File, error) {
 	was, err := d.root.Lstat(name)
 	switch {
@@ -32,7 +32,7 @@ func (d *Dir) OpenFile(name string, flag int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if is, err := f.Stat(); err != nil || !is.Mode().IsRegular() { // it was replaced meanwhile
+	if is, err := f.Stat(); err != nil || !is.Mode().IsRegular() { // the file was replaced meanwhile
 		return nil, errors.Join(err, notRegular(d.path, name), f.Close())
 	}
 	if flag&os.O_TRUNC != 0 {
@@ -47,7 +47,7 @@ func notRegular(dir, name string) error {
 	return fmt.Errorf("%w: %s in %s is not a regular file: remove it, it is not the store's", storage.ErrForeign, name, dir)
 }
 
-// Create makes a file with mode 0600. An existing file or link with that name is removed first.
+// Create creates a file with mode 0600. It first removes an existing file or link with that name.
 func (d *Dir) Create(name string) (*os.File, error) {
 	if err := d.Check(); err != nil {
 		return nil, err
@@ -126,7 +126,8 @@ func (d *Dir) Remove(name string) error {
 	return err
 }
 
-// RemoveAll removes a directory with all its contents. A missing directory is no error.
+// RemoveAll removes a directory with all its contents. It is not an error if the directory does not
+// exist.
 func (d *Dir) RemoveAll(name string) error {
 	if err := d.Check(); err != nil {
 		return err
@@ -158,8 +159,8 @@ func (d *Dir) List(name string) ([]string, error) {
 // OpenDir opens d, or a directory inside it, to be synced.
 func (d *Dir) OpenDir(name string) (*os.File, error) { return d.root.Open(name) }
 
-// Protect sets the mode 0600 on the files for which ours returns true, if they have a wider mode
-// because a copy made them. It ignores errors.
+// Protect sets the mode 0600 on the files for which ours returns true if their mode is wider, for
+// example after a copy. It ignores errors.
 func (d *Dir) Protect(ours func(name string) bool) {
 	names, err := d.List(".")
 	if err != nil {
@@ -177,7 +178,7 @@ func (d *Dir) Protect(ours func(name string) bool) {
 	}
 }
 
-// FS returns the directory as a sidecar.FS, in which paths are those of its files.
+// FS returns the directory as a sidecar.FS, whose paths are the paths of the directory's files.
 func (d *Dir) FS() sidecar.FS { return dirFS{d} }
 
 type dirFS struct{ d *Dir }
@@ -242,7 +243,7 @@ func (f dirFS) Remove(path string) error {
 	return f.d.Remove(name)
 }
 
-// SyncDir makes the names of the directory durable.
+// SyncDir makes the entries of the directory durable.
 func (f dirFS) SyncDir(path string) error {
 	if path != f.d.path {
 		return &fs.PathError{Op: "sync", Path: path, Err: fs.ErrInvalid}

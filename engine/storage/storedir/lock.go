@@ -14,15 +14,15 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// LockName is the file that is locked together with the directory. It names the last process that
-// has locked it.
+// LockName is the file that is locked together with the directory. It contains the last process
+// that has locked it.
 const LockName = "LOCK"
 
 const (
 	lockRetry = 10 * time.Millisecond
 
-	// minLockTimeout is longer than a child that this process has just started may hold the
-	// descriptors, until it runs another program.
+	// minLockTimeout is longer than a child process of this process holds the descriptors between
+	// its start and its exec.
 	minLockTimeout = 50 * time.Millisecond
 )
 
@@ -31,8 +31,8 @@ const (
 // so that the lock cannot be removed. While another Dir or process has the lock, Lock retries until
 // the timeout has passed, at least 50 ms, and then returns storage.ErrLocked with the owner.
 //
-// It locks on the systems that have flock (Linux, macOS and the BSDs), and on Windows, where it
-// locks the file only. Elsewhere it refuses only a second Dir of the same process.
+// It locks on systems with flock (Linux, macOS and the BSDs), and on Windows, where it locks only
+// the file. On other systems, it refuses only a second Dir in the same process.
 func (d *Dir) Lock(timeout time.Duration) error {
 	timeout = max(timeout, minLockTimeout)
 	for deadline := time.Now().Add(timeout); ; time.Sleep(lockRetry) {
@@ -105,7 +105,7 @@ func openLock(d *Dir) (*os.File, error) {
 	return f, nil
 }
 
-// isOther reports whether LOCK is now another file than f, because it was removed before f was
+// isOther reports whether LOCK is now a different file than f, because f was removed before it was
 // locked.
 func isOther(d *Dir, f *os.File) (bool, error) {
 	is, err := f.Stat()
@@ -119,11 +119,11 @@ func isOther(d *Dir, f *os.File) (bool, error) {
 	return err == nil && !os.SameFile(is, named), err
 }
 
-// signature begins the content of LOCK.
+// signature is the start of the content of LOCK.
 const signature = "hapax: opened by "
 
-// sign writes who has the lock. This is information for people, so errors are ignored: a full disk
-// must not prevent a store from being opened.
+// sign writes the owner of the lock to LOCK. This is information for people, so errors are ignored:
+// a full disk must not prevent a store from being opened.
 func sign(f *os.File) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -134,7 +134,7 @@ func sign(f *os.File) {
 	}
 }
 
-// ownerOf returns the owner that sign has written.
+// ownerOf returns the owner that sign wrote.
 func ownerOf(d *Dir) string {
 	f, err := d.OpenFile(LockName, os.O_RDONLY)
 	if err != nil {
@@ -149,7 +149,7 @@ func ownerOf(d *Dir) string {
 	return owner
 }
 
-// read returns the beginning of a file.
+// read returns the start of a file.
 func read(f *os.File) string {
 	b := make([]byte, 512)
 	n, err := f.ReadAt(b, 0)
@@ -159,14 +159,14 @@ func read(f *os.File) string {
 	return string(b[:n])
 }
 
-// locked are the directories that this process has locked. It is needed because not every file
-// system distinguishes between the descriptors of a process.
+// locked has the directories that this process has locked. It is needed because some file systems
+// do not distinguish between the descriptors of a process.
 var locked struct {
 	mu   sync.Mutex // guards dirs
 	dirs []*Dir
 }
 
-// remember adds d, unless another Dir is the same directory.
+// remember adds d, unless another Dir for the same directory is there.
 func remember(d *Dir) bool {
 	locked.mu.Lock()
 	defer locked.mu.Unlock()

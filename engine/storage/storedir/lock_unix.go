@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// tryLock takes the file's lock, which ends with the file's last descriptor. busy: another
-// descriptor has it.
+// tryLock takes the lock of the file, which ends with the file's last descriptor. busy reports
+// whether another descriptor has the lock.
 func tryLock(f *os.File) (busy bool, err error) {
 	err = flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {

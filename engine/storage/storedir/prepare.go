@@ -11,7 +11,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// prepare makes sure that there is a directory at path, and returns its absolute path.
+// prepare creates the directory at path if it does not exist, and returns its absolute path.
 //
 // It checks filepath.Clean(path), because the file system resolves "link/" and "link/." to the
 // link's target.
@@ -43,7 +43,8 @@ func prepare(path string) (string, error) {
 	return path, nil
 }
 
-// makeDir makes a directory and its missing parents, each of them durable before the next.
+// makeDir creates a directory and its missing parents, and makes each durable before it creates the
+// next.
 func makeDir(dir string) error {
 	parent := filepath.Dir(dir)
 	if err := makeParents(parent); err != nil {
@@ -57,7 +58,7 @@ func makeDir(dir string) error {
 
 func makeParents(dir string) error {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		return nil // the next step finds out what is wrong with it
+		return nil // the next step returns the error
 	}
 	return makeDir(dir)
 }

@@ -2,5 +2,5 @@
 
 package storedir
 
-// Sync makes the names of the directory durable.
+// Sync makes the entries of the directory durable.
 func (d *Dir) Sync() error { return d.self.Sync() }
