@@ -22,15 +22,12 @@ type ClaimsOptions struct {
 	Dup        float64         `help:"Share of the events that repeat an earlier id, from 0 to below 1." default:"0.05"`
 	Repeats    traffic.Repeats `help:"Which ids are repeated: any of all history, recent ones (the last 10,000), or mixed (half of each)." enum:"mixed,recent,all" default:"mixed"`
 	Batch      int             `help:"Events judged by one call." default:"1000"`
-	IDs        traffic.IDKind  `help:"Form of the ids: ${enum}." enum:"uuidv4,uuidv7,text,prefixed,ulid,numeric,url" default:"uuidv4" name:"ids"`
-	Scopes     int             `help:"Scopes that the events are spread over." default:"1"`
-	Weeks      int             `help:"Weeks that the events are spread over, ending with the current one." default:"1"`
+	IDs        traffic.IDKind  `help:"Form of the ids: ${enum}." enum:"uuidv4,prefixed,ulid,numeric,url" default:"uuidv4" name:"ids"`
 	Baseline   bool            `help:"Feed the bare store library as well: the same keys, and values of the same size, written blindly in durable batches of the same size. The first round tries each of its settings, with one batch of each caller in flight and with as many as the engine has; the fastest is the baseline."`
 	Goroutines int             `help:"Callers at once, on both sides: 1 compares one consumer's loop with one blind writer." default:"1"`
 	InFlight   int             `help:"Batches that each caller has in flight: it starts the next ones before the first is done. The baseline has a goroutine for each." default:"1"`
 	CacheMiB   uint            `help:"Block cache of Pebble, in MiB. 0: its default, 128." default:"0" name:"cache-mib"`
 	Rounds     int             `help:"Repeat everything on new stores, engine and baseline first in turn. 0: two rounds with --baseline, one without." default:"0"`
-	Seed       uint64          `help:"Seed of the ids." default:"1"`
 }
 
 // A ClaimsReport says how fast events were judged, and at what cost. Rates count all events,
@@ -100,7 +97,7 @@ func Claims(ctx context.Context, o ClaimsOptions) (report ClaimsReport, err erro
 	if err := o.complete(); err != nil {
 		return report, err
 	}
-	src, err := newSource(o.Seed, o.IDs, o.Scopes, o.Weeks)
+	src, err := newSource(o.IDs, 1, 1)
 	if err != nil {
 		return report, err
 	}
@@ -124,7 +121,7 @@ func (o *ClaimsOptions) complete() error {
 		name  string
 		value int
 	}{
-		{"n", o.N}, {"batch", o.Batch}, {"scopes", o.Scopes}, {"weeks", o.Weeks}, {"goroutines", o.Goroutines}, {"in-flight", o.InFlight}, {"rounds", o.Rounds},
+		{"n", o.N}, {"batch", o.Batch}, {"goroutines", o.Goroutines}, {"in-flight", o.InFlight}, {"rounds", o.Rounds},
 	} {
 		if flag.value < 1 {
 			return fmt.Errorf("%w: --%s %d: give a number from 1", ErrUsage, flag.name, flag.value)

@@ -23,7 +23,7 @@ type claimWorker struct {
 	Log   traffic.Log
 	From  []uint64 // by partition: the first event to send in mode own
 	Batch int      // events of a call; 0: a random number, and after a restart some are sent again
-	Fault killFault
+	Fault fault
 	Gate  runner.GateOrder
 
 	e    *opened
@@ -39,15 +39,6 @@ type reached struct {
 	At        uint64
 	Verdicts  string
 }
-
-// A killFault breaks a rule on purpose, so that a test sees that the ledger detects it.
-type killFault string
-
-const (
-	ackEarly   killFault = "ack before the verdict"
-	claimTwice killFault = "forget and claim again"
-	claimApart killFault = "claim outside the transaction"
-)
 
 const (
 	maxChunk    = 64  // events judged together

@@ -26,13 +26,24 @@ var (
 // keepAndReport is the remedy for a run whose store contains an error.
 const keepAndReport = "run again with --dir to keep the store, and report it"
 
-// remedy is keepAndReport, unless a control has broken the rule.
-func remedy(control string) string {
-	if control == "" {
-		return keepAndReport
-	}
-	return "the control " + control + " breaks the rule on purpose"
-}
+// A fault breaks a rule of a process on purpose, so that a test sees that the ledger notices it.
+type fault string
+
+// The faults of Kill, Kafka and Layers, and what they show in the report.
+const (
+	ackEarly   fault = "ack before the verdict"
+	claimTwice fault = "forget and claim again"
+	claimApart fault = "claim outside the transaction"
+
+	// a loop commits the offset of the polled records, and then claims and works in one
+	// transaction: lost
+	commitFirst fault = "commit the offset first"
+
+	forgetKeys  fault = "requests without idempotency keys"        // executed_twice
+	forgetIDs   fault = "records claimed by position"              // handled_twice
+	arrivalWins fault = "the last change wins, not the newest"     // wrong_version
+	noOutbox    fault = "messages that are sent to Kafka directly" // outbox_lost, outbox_doubled_downstream
+)
 
 // Outcome is the part of every report that says how the run ended.
 type Outcome struct {
@@ -118,8 +129,8 @@ func over(a, b *float64) *float64 {
 }
 
 // newSource is traffic.NewSource for the options of a run.
-func newSource(seed uint64, kind traffic.IDKind, scopes, weeks int) (traffic.Source, error) {
-	src, err := traffic.NewSource(seed, kind, scopes, weeks)
+func newSource(kind traffic.IDKind, scopes, weeks int) (traffic.Source, error) {
+	src, err := traffic.NewSource(1, kind, scopes, weeks)
 	if errors.Is(err, traffic.ErrTooMany) {
 		err = fmt.Errorf("%w: %w", ErrUsage, err)
 	}

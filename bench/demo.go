@@ -66,7 +66,7 @@ func Demo(ctx context.Context, o DemoOptions) (report DemoReport, err error) {
 	if err := o.complete(); err != nil {
 		return report, err
 	}
-	src, err := newSource(1, traffic.UUIDv4, 1, 1)
+	src, err := newSource(traffic.UUIDv4, 1, 1)
 	if err != nil {
 		return report, err
 	}

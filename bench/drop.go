@@ -18,10 +18,9 @@ import (
 // DropOptions configure Drop.
 type DropOptions struct {
 	Common
-	N      int    `help:"Claims, spread evenly over weeks and scopes as they come." default:"1000000"`
-	Weeks  int    `help:"Weeks, ending with the current one." default:"4"`
-	Scopes int    `help:"Scopes. With many of them, each table holds several weeks." default:"1"`
-	Seed   uint64 `help:"Seed of the ids." default:"1"`
+	N      int `help:"Claims, spread evenly over weeks and scopes as they come." default:"1000000"`
+	Weeks  int `help:"Weeks, ending with the current one." default:"4"`
+	Scopes int `help:"Scopes. With many of them, each table holds several weeks." default:"1"`
 }
 
 const (
@@ -88,7 +87,7 @@ func Drop(ctx context.Context, o DropOptions) (report DropReport, err error) {
 		return report, fmt.Errorf("%w: %d claims, %d weeks, %d scopes: give a claim or more, 2 weeks or more, and a scope or more",
 			ErrUsage, o.N, o.Weeks, o.Scopes)
 	}
-	src, err := newSource(o.Seed, traffic.UUIDv4, o.Scopes, o.Weeks)
+	src, err := newSource(traffic.UUIDv4, o.Scopes, o.Weeks)
 	if err != nil {
 		return report, err
 	}

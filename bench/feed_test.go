@@ -11,7 +11,7 @@ import (
 
 func TestTenthsOfTheEventsAreTimedApart(t *testing.T) {
 	var sizes []int
-	src, err := newSource(1, traffic.UUIDv4, 1, 1)
+	src, err := newSource(traffic.UUIDv4, 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

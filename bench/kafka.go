@@ -12,13 +12,6 @@ import (
 	"github.com/hapax-dev/hapax/bench/internal/traffic"
 )
 
-// KafkaControl breaks a rule on purpose, to show that the checks detect it.
-type KafkaControl string
-
-// OffsetFirst replaces the adapter by a loop that commits the offset of the polled records, and
-// then claims and works in one transaction: records between the two are lost by a kill.
-const OffsetFirst KafkaControl = "offset-first"
-
 // KafkaOptions configure Kafka.
 type KafkaOptions struct {
 	Common
@@ -31,8 +24,8 @@ type KafkaOptions struct {
 	SlowSync   time.Duration `help:"Measure as well how fast the consumer is when each sync of its store takes so much longer, as on a slow disk (pebble only, no kills)." placeholder:"DURATION"`
 	Kills      int           `help:"How often the consumer is killed. 0 measures rates instead." default:"0"`
 	Idle       time.Duration `help:"How long the consumer is measured after the last record, for its idle processor time (no kills)." default:"10s"`
-	Control    KafkaControl  `help:"Break a rule, to see that it is noticed: offset-first commits the offset before the batch (with --kills, mode work)." enum:",offset-first" default:""`
-	Seed       uint64        `help:"Seed of the events." default:"1"`
+
+	fault fault
 }
 
 const maxPartitions = 20000
@@ -122,7 +115,7 @@ func Kafka(ctx context.Context, o KafkaOptions) (report KafkaReport, err error) 
 	if err := o.complete(); err != nil {
 		return report, err
 	}
-	src, err := newSource(o.Seed, traffic.UUIDv4, 1, 1)
+	src, err := newSource(traffic.UUIDv4, 1, 1)
 	if err != nil {
 		return report, err
 	}
@@ -133,7 +126,7 @@ func Kafka(ctx context.Context, o KafkaOptions) (report KafkaReport, err error) 
 		if err := run.all(ctx); err != nil {
 			return err
 		}
-		return report.broken(&o)
+		return report.broken()
 	})
 	return report, err
 }
@@ -172,8 +165,6 @@ func (o *KafkaOptions) complete() error {
 		return fmt.Errorf("%w: %d records on %d partitions, %d kills: give numbers from 1, and up to %d partitions", ErrUsage, o.N, o.Partitions, o.Kills, maxPartitions)
 	case !(o.Dup >= 0 && o.Dup < 1):
 		return fmt.Errorf("%w: a share of repeats of %v: give one from 0 to below 1", ErrUsage, o.Dup)
-	case o.Control != "" && (o.Mode != Work || o.Kills == 0):
-		return fmt.Errorf("%w: control %s is for mode %s, with kills", ErrUsage, o.Control, Work)
 	case float64(o.N)*(1-o.Dup) < float64(o.Kills)*runner.LeastPerKill:
 		return fmt.Errorf("%w: %d records for %d kills: give %d new events for each kill", ErrUsage, o.N, o.Kills, runner.LeastPerKill)
 	case o.SlowSync < 0 || o.SlowSync > 0 && (o.Kills > 0 || o.Store == Bolt):
@@ -185,7 +176,7 @@ func (o *KafkaOptions) complete() error {
 }
 
 // broken returns the violations. Mode own may lose the events at risk.
-func (r *KafkaReport) broken(o *KafkaOptions) error {
+func (r *KafkaReport) broken() error {
 	if r.Lost <= r.AtRisk && r.HandledTwice+r.StateMismatch+r.BalancesWrong == 0 {
 		return nil
 	}
@@ -194,7 +185,7 @@ func (r *KafkaReport) broken(o *KafkaOptions) error {
 		first = " (first " + r.firstWrong + ")"
 	}
 	return fmt.Errorf("%w: %d lost, %d of them at risk, %d handled twice, %d state mismatches, %d balances wrong%s: %s",
-		ErrNotHeld, r.Lost, r.AtRisk, r.HandledTwice, r.StateMismatch, r.BalancesWrong, first, remedy(string(o.Control)))
+		ErrNotHeld, r.Lost, r.AtRisk, r.HandledTwice, r.StateMismatch, r.BalancesWrong, first, keepAndReport)
 }
 
 // kafkaRun is a run of Kafka.
@@ -235,15 +226,15 @@ func (k *kafkaRun) newConsumer(kind consumerKind, dir, group string) *consuming 
 // consume runs a consumer to the end of the topic, with the run's kills, and checks every event.
 func (k *kafkaRun) consume(ctx context.Context) error {
 	kind := consumerKind(k.Mode)
-	if k.Control == OffsetFirst {
+	if k.fault == commitFirst {
 		kind = offsetFirst
 	}
 	c := k.newConsumer(kind, k.dir, kind.name())
 	if k.Kills == 0 {
 		c.consumer.Idle = k.Idle
 	}
-	c.kills = runner.DrawKills(c.way, k.Kills, k.Control == "")
-	if k.Control == OffsetFirst { // each kill comes between the commits of the offset and of the batch
+	c.kills = runner.DrawKills(c.way, k.Kills, k.fault == "")
+	if k.fault == commitFirst { // each kill comes between the commits of the offset and of the batch
 		for i := range c.kills {
 			c.kills[i].Gate.Wait = c.kills[i].Gate.Here - 1
 		}

@@ -72,7 +72,7 @@ func wantBooks(t *testing.T, r *KafkaReport, lost, risk, twice, mismatches uint6
 		t.Errorf("%d of %d handled, %d lost, %d at risk, %d twice, %d mismatches; want %d lost, %d at risk, %d twice, %d mismatches",
 			r.Handled, r.Distinct, r.Lost, r.AtRisk, r.HandledTwice, r.StateMismatch, lost, risk, twice, mismatches)
 	}
-	if err := r.broken(&KafkaOptions{}); (err == nil) != held || !held && !errors.Is(err, ErrNotHeld) {
+	if err := r.broken(); (err == nil) != held || !held && !errors.Is(err, ErrNotHeld) {
 		t.Errorf("judged as %v", err)
 	}
 }
@@ -88,7 +88,7 @@ func TestReportHoldsIfNothingIsLostBeyondTheRiskAndNothingElseIsWrong(t *testing
 		{KafkaReport{HandledTwice: 1}, false},
 		{KafkaReport{StateMismatch: 1}, false},
 	} {
-		if err := tt.r.broken(&KafkaOptions{}); (err == nil) != tt.held || !tt.held && !errors.Is(err, ErrNotHeld) {
+		if err := tt.r.broken(); (err == nil) != tt.held || !tt.held && !errors.Is(err, ErrNotHeld) {
 			t.Errorf("%+v is judged as %v", tt.r, err)
 		}
 	}
@@ -103,6 +103,14 @@ func TestKilledConsumerKeepsItsPromise(t *testing.T) {
 		if err != nil || r.Kills != 3 || r.HandledTwice+r.StateMismatch != 0 || r.Lost > r.AtRisk || mode == Work && r.Lost != 0 {
 			t.Errorf("mode %s: %+v %v", mode, r, err)
 		}
+	}
+}
+
+func TestCommittedOffsetsBeforeTheWorkAreSeenToLose(t *testing.T) {
+	t.Parallel()
+	r, err := Kafka(t.Context(), KafkaOptions{N: 20_000, Dup: 0.2, Partitions: 3, Mode: Work, Workload: Workload{Accounts: 50}, Kills: 3, fault: commitFirst})
+	if r.Lost == 0 || r.Kills != 3 || !errors.Is(err, ErrNotHeld) {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 

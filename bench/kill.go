@@ -16,11 +16,10 @@ import (
 // KillOptions configure Kill.
 type KillOptions struct {
 	Common
-	Kills int    `help:"How often the process is killed." default:"20"`
-	Mode  Mode   `help:"own: each claim commits by itself. work: it commits with a counter and the offset." enum:"own,work" default:"own"`
-	Seed  uint64 `help:"Seed of the log. The points of the kills are random in any case." default:"1"`
+	Kills int  `help:"How often the process is killed." default:"20"`
+	Mode  Mode `help:"own: each claim commits by itself. work: it commits with a counter and the offset." enum:"own,work" default:"own"`
 
-	fault killFault
+	fault fault
 	brief bool // kill after a tenth of the usual number of verdicts
 }
 
@@ -54,7 +53,7 @@ func Kill(ctx context.Context, o KillOptions) (report KillReport, err error) {
 	if o.Kills < 1 || o.Kills > maxKills {
 		return report, fmt.Errorf("%w: %d kills: give 1 to %d", ErrUsage, o.Kills, maxKills)
 	}
-	src, err := newSource(o.Seed, traffic.UUIDv4, 2, 2)
+	src, err := newSource(traffic.UUIDv4, 2, 2)
 	if err != nil {
 		return report, err
 	}

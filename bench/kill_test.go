@@ -27,7 +27,7 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 // The books have to notice what is wrong.
 func TestBooksNoticeABrokenRule(t *testing.T) {
 	tests := []struct {
-		fault killFault
+		fault fault
 		mode  Mode
 		seen  func(*KillReport) uint64
 	}{

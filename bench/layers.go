@@ -20,27 +20,14 @@ import (
 	"github.com/hapax-dev/hapax/versions"
 )
 
-// LayersControl breaks a rule of a process on purpose, to show that the ledger detects it.
-type LayersControl string
-
-// The controls of Layers.
-const (
-	ForgetKeys LayersControl = "forget-keys" // requests run without their idempotency keys: executed_twice
-	ForgetIDs  LayersControl = "forget-ids"  // records are claimed by position, not by id: handled_twice
-	// the last change wins, not the newest version: wrong_version
-	ArrivalWins LayersControl = "arrival-wins"
-	// messages are sent to Kafka directly: outbox_lost, outbox_doubled_downstream
-	WithoutOutbox LayersControl = "without-outbox"
-)
-
 // LayersOptions configure Layers.
 type LayersOptions struct {
 	Common
-	Brokers []string      `help:"${brokers}" type:"brokers" placeholder:"HOST:PORT,..." env:"DEDUPBENCH_BROKERS"`
-	N       int           `help:"Distinct requests, events and rows, each." default:"50000"`
-	Kills   int           `help:"How often the process is killed." default:"5"`
-	Control LayersControl `help:"Break a rule, to see that it is noticed: forget-keys runs requests without their idempotency keys, forget-ids claims events by position, arrival-wins takes the change that came last, without-outbox publishes messages directly." enum:",forget-keys,forget-ids,arrival-wins,without-outbox" default:""`
-	Seed    uint64        `help:"Seed of the events." default:"1"`
+	Brokers []string `help:"${brokers}" type:"brokers" placeholder:"HOST:PORT,..." env:"DEDUPBENCH_BROKERS"`
+	N       int      `help:"Distinct requests, events and rows, each." default:"50000"`
+	Kills   int      `help:"How often the process is killed." default:"5"`
+
+	fault fault
 }
 
 // A LayersReport has the outcome of requests, events, rows and messages. The answers that clients
@@ -87,7 +74,7 @@ func (r *LayersReport) broken(o *LayersOptions) error {
 	}
 	return fmt.Errorf("%w: of %d each %d requests executed, %d twice, %d of %d retries replayed, %d events handled, %d twice, %d rows, "+
 		"%d with a wrong version, %d messages lost, %d doubled: %s", ErrNotHeld, n, r.Executed, r.ExecutedTwice, r.ReplayedIdentical, r.Retries,
-		r.Events, r.HandledTwice, r.Rows, r.WrongVersion, r.OutboxLost, r.OutboxDoubled, remedy(string(o.Control)))
+		r.Events, r.HandledTwice, r.Rows, r.WrongVersion, r.OutboxLost, r.OutboxDoubled, keepAndReport)
 }
 
 // maxRequests bounds the answers that a run keeps in memory.
@@ -112,7 +99,7 @@ func Layers(ctx context.Context, o LayersOptions) (report LayersReport, err erro
 	if err := o.complete(); err != nil {
 		return report, err
 	}
-	src, err := newSource(o.Seed, traffic.UUIDv4, 1, 1)
+	src, err := newSource(traffic.UUIDv4, 1, 1)
 	if err != nil {
 		return report, err
 	}
@@ -196,7 +183,7 @@ func (l *layersRun) lives(ctx context.Context, sent <-chan []int64) error {
 		l.address.Store(new(string))
 		l.report.Kills, last = run.Killed, k == runner.Never
 		return &service{
-			Store: l.Store, Dir: filepath.Join(l.dir, "store"), Weeks: layersWeeks, Seeds: l.broker.Seeds, Control: l.Control, Limit: l.log.Limit(),
+			Store: l.Store, Dir: filepath.Join(l.dir, "store"), Weeks: layersWeeks, Seeds: l.broker.Seeds, Fault: l.fault, Limit: l.log.Limit(),
 			Events: l.events.Name, Changes: l.changes.Name, Messages: l.messages.Name, Gate: k.Gate,
 		}
 	}
@@ -226,10 +213,10 @@ func (l *layersRun) lives(ctx context.Context, sent <-chan []int64) error {
 // miss a kill, because each request, event and change passes a gate at least once.
 func (l *layersRun) drawKills() []runner.Kill {
 	way := uint64(4 * l.N)
-	if l.Control != "" {
+	if l.fault != "" {
 		way /= 8 // while there are requests
 	}
-	kills := runner.DrawKills(way, l.Kills, l.Control == "")
+	kills := runner.DrawKills(way, l.Kills, l.fault == "")
 	last, slack := uint64(0), max(way/25/uint64(l.Kills), 2)
 	for i := range kills {
 		k := &kills[i]
@@ -237,7 +224,7 @@ func (l *layersRun) drawKills() []runner.Kill {
 			k.Gate.Here, last = max(at-last, 1), at
 		}
 		k.Gate.Wait = k.Gate.Here + 1 + rand.Uint64N(slack-1)
-		if l.Control != "" { // whatever can finish finishes, up to the gate
+		if l.fault != "" { // whatever can finish finishes, up to the gate
 			k.After = time.Second
 		}
 	}

@@ -21,19 +21,19 @@ func TestLayersHoldThroughAKill(t *testing.T) {
 
 // The ledger has to notice what is wrong, and nothing else.
 func TestLayersNoticeABrokenRule(t *testing.T) {
-	for control, figures := range map[LayersControl]func(*LayersReport) []*uint64{
-		ForgetKeys:    func(r *LayersReport) []*uint64 { return []*uint64{&r.ExecutedTwice} },
-		ForgetIDs:     func(r *LayersReport) []*uint64 { return []*uint64{&r.HandledTwice} },
-		ArrivalWins:   func(r *LayersReport) []*uint64 { return []*uint64{&r.WrongVersion} },
-		WithoutOutbox: func(r *LayersReport) []*uint64 { return []*uint64{&r.OutboxLost, &r.OutboxDoubled} },
+	for broken, figures := range map[fault]func(*LayersReport) []*uint64{
+		forgetKeys:  func(r *LayersReport) []*uint64 { return []*uint64{&r.ExecutedTwice} },
+		forgetIDs:   func(r *LayersReport) []*uint64 { return []*uint64{&r.HandledTwice} },
+		arrivalWins: func(r *LayersReport) []*uint64 { return []*uint64{&r.WrongVersion} },
+		noOutbox:    func(r *LayersReport) []*uint64 { return []*uint64{&r.OutboxLost, &r.OutboxDoubled} },
 	} {
-		t.Run(string(control), func(t *testing.T) {
+		t.Run(string(broken), func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 			defer cancel()
 			seen := make([]uint64, len(figures(&LayersReport{})))
 			for { // a kill need not hit the wrong moment; some of a few do
-				r, err := Layers(ctx, LayersOptions{N: 300, Kills: 1, Control: control})
+				r, err := Layers(ctx, LayersOptions{N: 300, Kills: 1, fault: broken})
 				if ctx.Err() != nil {
 					t.Fatalf("not noticed: %+v, %v", r, err)
 				}

@@ -96,7 +96,7 @@ type service struct {
 	Dir                       string
 	Weeks                     int
 	Seeds                     []string
-	Control                   LayersControl
+	Fault                     fault
 	Limit                     uint64 // the numbers of requests, events and rows are below it
 	Events, Changes, Messages string // topics
 	Gate                      runner.GateOrder
@@ -105,7 +105,7 @@ type service struct {
 	e       *opened
 	rows    *versions.Table
 	metrics *prometheus.Registry
-	direct  *kgo.Client // WithoutOutbox
+	direct  *kgo.Client // noOutbox
 }
 
 // Do implements runner.Work.
@@ -119,7 +119,7 @@ func (p *service) Do(say *runner.Voice) (err error) {
 	if p.rows, err = versions.New(p.e.Engine, layersTable, versions.Options{PruneEvery: time.Second, Logger: warnings()}); err != nil {
 		return err
 	}
-	if p.Control == WithoutOutbox {
+	if p.Fault == noOutbox {
 		if p.direct, err = kgo.NewClient(kgo.SeedBrokers(p.Seeds...)); err != nil {
 			return err
 		}
@@ -135,7 +135,7 @@ func (p *service) Do(say *runner.Voice) (err error) {
 // serve is layer 1: the request of a key runs once, and its retries get the first answer.
 func (p *service) serve(say *runner.Voice) error {
 	o := idempotency.Options{Scope: "requests", Lease: time.Second, SharedKeys: true}
-	if p.Control == ForgetKeys {
+	if p.Fault == forgetKeys {
 		o.Methods = []string{http.MethodPatch} // the requests are POSTs
 	}
 	protect, err := idempotency.New(p.e.Engine, o)
@@ -201,7 +201,7 @@ func (p *service) consume() error {
 		Topics: []string{p.Events}, Scope: "events", Window: layersWindow, DeadLetters: &deadletter.Options{},
 		Mode: kafkaadapter.Transactional{Handle: p.handleEvent, MaxAttempts: mostAttempts},
 	}
-	if p.Control == ForgetIDs {
+	if p.Fault == forgetIDs {
 		events.Identify = identify.Rules{IDHeaders: []string{"none"}}
 	}
 	changes := kafkaadapter.Route{
@@ -235,7 +235,7 @@ func (p *service) handleChange(_ context.Context, tx *engine.Tx, rec *kafkaadapt
 	}
 	p.gate.Pass(1)
 	row := versions.Row{Tenant: layersTenant, Key: rowKey(c.row), Version: c.version, Payload: []byte(c.payload)}
-	if p.Control == ArrivalWins {
+	if p.Fault == arrivalWins {
 		row.Version = uint64(rec.Offset) + 1
 	}
 	return p.rows.In(tx).Put(row)

@@ -73,7 +73,7 @@ func TestStateCheckNoticesEachDisagreement(t *testing.T) {
 // wholeLog is a log of n distinct events.
 func wholeLog(t *testing.T, n int) *traffic.Log {
 	t.Helper()
-	src, err := newSource(1, traffic.UUIDv4, 1, 1)
+	src, err := newSource(traffic.UUIDv4, 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,7 @@ import (
 // ReopenOptions configure Reopen.
 type ReopenOptions struct {
 	Common
-	N    int    `help:"Claims that are acknowledged before the kill." default:"1000000"`
-	Seed uint64 `help:"Seed of the ids." default:"1"`
+	N int `help:"Claims that are acknowledged before the kill." default:"1000000"`
 }
 
 // A ReopenReport says how long it took until claims continued after a kill, and what was missing.
@@ -48,7 +47,7 @@ func Reopen(ctx context.Context, o ReopenOptions) (report ReopenReport, err erro
 	if o.N < 1 || o.N > maxReopenClaims {
 		return report, fmt.Errorf("%w: %d claims: give 1 to %d", ErrUsage, o.N, maxReopenClaims)
 	}
-	src, err := newSource(o.Seed, traffic.UUIDv4, 1, 2)
+	src, err := newSource(traffic.UUIDv4, 1, 2)
 	if err != nil {
 		return report, err
 	}

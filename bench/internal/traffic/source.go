@@ -19,12 +19,10 @@ import (
 // IDKind is the form of generated ids.
 type IDKind string
 
-// The forms: random UUIDs, UUIDs that begin with the time, numbered text, random digits after a prefix,
-// ULIDs of one hour, increasing numbers, and URLs. The empty kind is UUIDv4.
+// The forms: random UUIDs, random digits after a prefix, ULIDs of one hour, increasing numbers, and
+// URLs. The empty kind is UUIDv4.
 const (
 	UUIDv4   IDKind = "uuidv4"
-	UUIDv7   IDKind = "uuidv7"
-	Text     IDKind = "text"
 	Prefixed IDKind = "prefixed"
 	ULID     IDKind = "ulid"
 	Numeric  IDKind = "numeric"
@@ -89,8 +87,6 @@ func (s *Source) Event(n uint64, arena []byte) (engine.Event, []byte) {
 // AppendID appends the id of an event.
 func (s *Source) AppendID(dst []byte, n uint64) []byte {
 	switch random := Mix(s.Seed ^ Mix(2*n)); s.Kind {
-	case Text:
-		return strconv.AppendUint(fmt.Appendf(dst, "order-%06d-", random%1_000_000), n, 10)
 	case Prefixed:
 		return appendDigits(append(dst, "payment-"...), random)
 	case ULID:
@@ -134,13 +130,7 @@ func (s *Source) appendULID(dst []byte, n uint64) []byte {
 
 // UUID returns the id of an event as a UUID.
 func (s *Source) UUID(n uint64) (u uuid.UUID) {
-	hi, lo := Mix(s.Seed^Mix(2*n)), Mix(s.Seed^Mix(2*n+1))&^(3<<62)|2<<62
-	if s.Kind == UUIDv7 {
-		ms := uint64(s.Latest.Start().UnixMilli()) + n/100 // a hundred in a millisecond
-		hi = ms<<16 | 7<<12 | hi&0x0FFF
-	} else {
-		hi = hi&^0xF000 | 4<<12
-	}
+	hi, lo := Mix(s.Seed^Mix(2*n))&^0xF000|4<<12, Mix(s.Seed^Mix(2*n+1))&^(3<<62)|2<<62
 	binary.BigEndian.PutUint64(u[:8], hi)
 	binary.BigEndian.PutUint64(u[8:], lo)
 	return u
