@@ -34,7 +34,7 @@ type adapterConsumer struct {
 	observer *observer
 	from     uint64        // claims of the engine when it started
 	calls    atomic.Uint64 // calls of the handler
-	first    firstFetch
+	first    *firstFetch
 	began    time.Time     // when Run was called
 	stops    atomic.Uint64 // of partitions, to be tried again
 	running  time.Duration // from then until all partitions were read
@@ -42,7 +42,7 @@ type adapterConsumer struct {
 }
 
 func (c *consumer) consumeWithAdapter(say *runner.Voice) error {
-	return (&adapterConsumer{order: c, say: say, gate: runner.NewGate(c.Gate, say), metrics: prometheus.NewRegistry()}).consume()
+	return (&adapterConsumer{order: c, say: say, gate: runner.NewGate(c.Gate, say), metrics: prometheus.NewRegistry(), first: newFirstFetch()}).consume()
 }
 
 func (c *adapterConsumer) consume() (err error) {
@@ -132,7 +132,7 @@ func (c *adapterConsumer) options() kafkaadapter.Options {
 		Topics: []string{c.order.Topic}, Mode: c.mode(), DeadLetters: &deadletter.Options{}, Scope: traffic.DefaultScope,
 		TooOld: kafkaadapter.DeadLetter, TooNew: kafkaadapter.DeadLetter,
 	})
-	o.Client = append(o.Client, kgo.WithHooks(&c.first))
+	o.Client = append(o.Client, kgo.WithHooks(&c.first.clock))
 	o.Batching.MaxBatch = c.order.Batch
 	o.Telemetry.Registerer = keeping{c.metrics}
 	o.Hooks.OnStop = func(stopped *kafkaadapter.StopError) {

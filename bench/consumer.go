@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -139,25 +138,22 @@ type idling struct {
 	CPU        float64
 }
 
-// A firstFetch is a hook of the client that records when the first records arrived.
+// A firstFetch knows when the first records arrived, and the processor time of the process then.
 type firstFetch struct {
-	once sync.Once
-	at   time.Time
-	used time.Duration // processor time of the process when they arrived
+	clock topics.Clock
+	used  time.Duration
 }
 
-// OnFetchBatchRead is part of kgo.HookFetchBatchRead.
-func (f *firstFetch) OnFetchBatchRead(kgo.BrokerMetadata, string, int32, kgo.FetchBatchMetrics) {
-	f.once.Do(f.begin)
+func newFirstFetch() *firstFetch {
+	f := &firstFetch{}
+	f.clock.Started = func() { f.used = processTime() }
+	return f
 }
-
-func (f *firstFetch) begin() { f.at, f.used = time.Now(), processTime() }
 
 // since returns the time since the first records arrived, and the processor time that the process
-// has used since then. It is called after records were polled.
+// has used since then.
 func (f *firstFetch) since() measurement {
-	f.once.Do(f.begin)
-	return measurement{Seconds: time.Since(f.at).Seconds(), CPUSeconds: (processTime() - f.used).Seconds()}
+	return measurement{Seconds: f.clock.Seconds(), CPUSeconds: (processTime() - f.used).Seconds()}
 }
 
 // mostAttempts exceeds the number of kills of any run: a record whose handler is killed must be

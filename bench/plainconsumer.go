@@ -28,12 +28,12 @@ type plainConsumer struct {
 const plainPoll = 1000
 
 func (c *consumer) consumePlain(say *runner.Voice) error {
-	return (&plainConsumer{order: c, gate: runner.NewGate(c.Gate, say), say: say, next: make([]int64, len(c.Ends))}).consume()
+	return (&plainConsumer{order: c, gate: runner.NewGate(c.Gate, say), say: say}).consume()
 }
 
 func (c *plainConsumer) consume() error {
-	var first firstFetch
-	if err := c.connect(&first); err != nil {
+	first := newFirstFetch()
+	if err := c.connect(first); err != nil {
 		return err
 	}
 	defer c.client.Close()
@@ -79,28 +79,11 @@ const tellEvery = 100 * time.Millisecond
 
 // connect joins the group, and records its committed offsets.
 func (c *plainConsumer) connect(first *firstFetch) (err error) {
-	joined := make(chan struct{})
-	opts := []kgo.Opt{
-		kgo.SeedBrokers(c.order.Seeds...), kgo.ConsumerGroup(c.order.Group), kgo.InstanceID(topics.Instance), kgo.ConsumeTopics(c.order.Topic),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.WithHooks(first),
-		kgo.AdjustFetchOffsetsFn(func(_ context.Context, committed map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
-			select {
-			case <-joined: // it has joined again, so next is correct
-			default:
-				for p, o := range committed[c.order.Topic] {
-					c.next[p] = max(o.EpochOffset().Offset, 0)
-				}
-				close(joined)
-			}
-			return committed, nil
-		}),
-	}
+	opts := []kgo.Opt{kgo.WithHooks(&first.clock)}
 	if c.order.Kind != rawLoop { // a raw loop commits as the library does by default
 		opts = append(opts, kgo.DisableAutoCommit())
 	}
-	if c.client, err = kgo.NewClient(opts...); err == nil {
-		<-joined
-	}
+	c.client, c.next, err = topics.Join(context.Background(), c.order.Seeds, c.order.Group, c.order.Topic, len(c.order.Ends), opts...)
 	return err
 }
 

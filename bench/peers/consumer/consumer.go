@@ -9,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync/atomic"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -170,23 +168,4 @@ func (o *Order) fold(kept map[int]int64) map[int]int64 {
 		sums[n%o.Accounts] += balance
 	}
 	return sums
-}
-
-// A clock starts with the first fetched record. It is a hook of the client.
-type clock struct{ started atomic.Int64 }
-
-// OnFetchRecordBuffered implements kgo.HookFetchRecordBuffered.
-func (c *clock) OnFetchRecordBuffered(*kgo.Record) {
-	if c.started.Load() == 0 {
-		c.started.CompareAndSwap(0, time.Now().UnixNano())
-	}
-}
-
-// seconds since the first record, 0 if there was none.
-func (c *clock) seconds() float64 {
-	at := c.started.Load()
-	if at == 0 {
-		return 0
-	}
-	return time.Since(time.Unix(0, at)).Seconds()
 }

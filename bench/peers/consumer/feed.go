@@ -20,7 +20,7 @@ type feed struct {
 	commits bool
 	next    []atomic.Int64 // by partition: the first offset that is not done
 	done    atomic.Uint64  // records
-	clock   clock
+	clock   topics.Clock
 }
 
 // A looping sink is called by the goroutine that polls, with the records of a poll.
@@ -41,7 +41,7 @@ func consume(ctx context.Context, o *Order, s sink, progress func(uint64)) (Resu
 	var beside sync.WaitGroup
 	beside.Go(func() { f.report(stopped, progress) })
 	err := f.read(ctx, cancel)
-	seconds := f.clock.seconds()
+	seconds := f.clock.Seconds()
 	if o.Hold && err == nil {
 		<-ctx.Done()
 	}
@@ -60,53 +60,27 @@ func consume(ctx context.Context, o *Order, s sink, progress func(uint64)) (Resu
 
 // open finds out where to continue, and connects.
 func (f *feed) open(ctx context.Context) error {
+	o := f.order
 	next, err := f.sink.offsets(ctx)
 	if err != nil {
 		return err
 	}
-	opts := []kgo.Opt{kgo.SeedBrokers(f.order.Brokers...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.WithHooks(&f.clock)}
-	joined := make(chan struct{})
+	hook := kgo.WithHooks(&f.clock)
 	if f.commits = next == nil; f.commits {
-		opts = append(opts, f.group(joined)...)
+		f.client, next, err = topics.Join(ctx, o.Brokers, o.Group, o.Topic, len(o.Ends), hook, kgo.AutoCommitMarks(), kgo.AutoCommitInterval(commitEvery))
 	} else {
-		close(joined)
 		from := map[int32]kgo.Offset{}
 		for p, at := range next {
-			f.next[p].Store(at)
-			if at < f.order.Ends[p] {
+			if at < o.Ends[p] {
 				from[int32(p)] = kgo.NewOffset().At(at)
 			}
 		}
-		opts = append(opts, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{f.order.Topic: from}))
+		f.client, err = kgo.NewClient(append(topics.Reading(o.Brokers), hook, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{o.Topic: from}))...)
 	}
-	if f.client, err = kgo.NewClient(opts...); err != nil {
-		return err
+	for p, at := range next {
+		f.next[p].Store(at)
 	}
-	select {
-	case <-joined:
-		return nil
-	case <-ctx.Done():
-		f.client.Close()
-		return ctx.Err()
-	}
-}
-
-// group are the options of the group's only member. It closes joined when the offsets are known.
-func (f *feed) group(joined chan struct{}) []kgo.Opt {
-	var once sync.Once
-	return []kgo.Opt{
-		kgo.ConsumerGroup(f.order.Group), kgo.InstanceID(topics.Instance), kgo.ConsumeTopics(f.order.Topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.AutoCommitMarks(), kgo.AutoCommitInterval(commitEvery),
-		kgo.AdjustFetchOffsetsFn(func(_ context.Context, committed map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
-			once.Do(func() {
-				for p, o := range committed[f.order.Topic] {
-					f.next[p].Store(max(o.EpochOffset().Offset, 0))
-				}
-				close(joined)
-			})
-			return committed, nil
-		}),
-	}
+	return err
 }
 
 func (f *feed) report(stopped <-chan struct{}, progress func(uint64)) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/hapax-dev/hapax/bench/internal/topics"
 	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/pebble"
@@ -32,7 +33,7 @@ type hapax struct {
 	order *Order
 	add   bool
 	eng   *engine.Engine
-	clock clock
+	clock topics.Clock
 }
 
 var errAtEnd = errors.New("all is read")
@@ -76,7 +77,7 @@ func (h *hapax) options() kafkaadapter.Options {
 			Mode: kafkaadapter.Transactional{Handle: h.handle, Decode: decode, MaxAttempts: 1 << 20},
 		}},
 		Client:     []kgo.Opt{kgo.SeedBrokers(h.order.Brokers...), kgo.WithHooks(&h.clock)},
-		Membership: kafkaadapter.Membership{InstanceID: "worker"}, // it takes the place of a killed process at once
+		Membership: kafkaadapter.Membership{InstanceID: topics.Instance}, // it takes the place of a killed process at once
 		Telemetry:  telemetry.Options{Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))},
 	}
 }
@@ -139,7 +140,7 @@ func (h *hapax) watch(ctx context.Context, stop context.CancelCauseFunc, progres
 		}
 		progress(uint64(done))
 		if done == end && !h.order.Hold {
-			seconds := h.clock.seconds()
+			seconds := h.clock.Seconds()
 			stop(errAtEnd)
 			return seconds
 		}
