@@ -57,65 +57,6 @@ type current struct {
 	claim    engine.ClaimRecord // of its event, if it is claimed
 }
 
-// judge claims and handles records until all are done or the batch must end before one of them.
-func (b *batch) judge(recs []*kgo.Record, peek *kgo.Record) error {
-	if err := b.p.partition.fence.Check(ownerTx{b.tx, b.p.partition.pos}); err != nil {
-		return err
-	}
-	if len(b.p.lookout.early.all) == 0 {
-		b.p.lookout.touched += touch(recs)
-	}
-	var err error
-	if b.p.inParts(len(recs)) {
-		err = b.judgeInParts(recs)
-	} else {
-		err = b.judgeInOrder(recs)
-	}
-	if err != nil {
-		return err
-	}
-	return b.writeState(recs, peek)
-}
-
-// judgeInOrder claims and handles records one after the other.
-func (b *batch) judgeInOrder(recs []*kgo.Record) error {
-	for i, rec := range recs {
-		if i > 0 && (b.handling > b.p.partition.c.opt.Batching.BatchTime || b.p.partition.isEnding()) {
-			break
-		}
-		if i%lookAhead == 0 {
-			took, err := b.p.look(b.tx, recs[i:min(i+lookAhead, len(recs))], b.result.next)
-			if err != nil {
-				return err
-			}
-			b.handling += took
-		}
-		if rec.Offset < b.result.next { // read again after a seek: already done
-			b.result.done++
-			continue
-		}
-		s := &b.p.lookout.ahead[i%lookAhead]
-		var f fate
-		var err error
-		if !isControl(rec) {
-			f, err = b.one(s, i == 0)
-		}
-		if f == left && err == nil || b.result.done > 0 && stops(err) {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		b.result.done++
-		b.result.next, b.result.epoch = rec.Offset+1, rec.LeaderEpoch
-		b.identified(s)
-		if b.result.letterBytes >= maxLetterBytes || b.retried {
-			break
-		}
-	}
-	return b.handleGroup()
-}
-
 // identified counts by which rules a completed record was identified, and reports that the headers of
 // a dead letter were not accepted.
 func (b *batch) identified(s *sighting) {

@@ -125,7 +125,7 @@ func judging(b testing.TB, observer engine.Observer) (judge func(), records int)
 		p.partition.handlers.hands.begin(size, len(recs))
 		err := eng.Update(b.Context(), func(tx *engine.Tx) error {
 			o := &batch{p: p.state, tx: tx, result: result{epoch: -1}, began: time.Now(), low: math.MaxInt64}
-			if err := o.judge(recs, nil); err != nil {
+			if err := errors.Join(o.judge(recs), o.writeState(recs, nil)); err != nil {
 				return err
 			}
 			if o.result.done != len(recs) || int(o.result.tally.verdicts[engine.Claimed]) != len(recs) {

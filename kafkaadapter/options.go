@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -235,6 +236,31 @@ func (o *Options) check() error {
 		if o.ReopenStore != nil && o.Routes[i].transactional() {
 			return fmt.Errorf("%w: Options.ReopenStore is set, but Options.Routes[%d].Mode is Transactional, whose handlers need the store: use AtMostOnce, or a separate consumer without ReopenStore", ErrOption, i)
 		}
+	}
+	return nil
+}
+
+func (m *Membership) isPinned() bool { return m.Pinned.Count != 0 }
+
+// label names the consumer among those of its group in metrics.
+func (m *Membership) label() string {
+	if m.isPinned() {
+		return strconv.Itoa(m.Pinned.Index)
+	}
+	return m.InstanceID
+}
+
+// dependsOnShape reports whether a change of the number of partitions moves events between stores.
+func (m *Membership) dependsOnShape() bool { return m.Pinned.Count > 1 }
+
+func (m *Membership) checkPinned() error {
+	switch s := m.Pinned; {
+	case s == Pinned{}:
+		return nil
+	case s.Count < 1 || s.Index < 0 || s.Index >= s.Count:
+		return fmt.Errorf("%w: Options.Membership.Pinned is %d of %d: give an Index from 0 to Count-1", ErrOption, s.Index, s.Count)
+	case m.InstanceID != "" || m.ServerSideAssignment:
+		return fmt.Errorf("%w: Options.Membership.Pinned is set with InstanceID or ServerSideAssignment, which are for members of a group: leave them out", ErrOption)
 	}
 	return nil
 }

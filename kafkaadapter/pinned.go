@@ -3,8 +3,9 @@ package kafkaadapter
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
-	"strconv"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
 
 // Pinned gives a consumer a fixed part of the partitions, without rebalancing: the partitions of
@@ -32,32 +33,7 @@ var ErrPinnedChanged = errors.New("hapax: Membership.Pinned has changed for this
 	"restore the earlier values; or, to change the number of consumers, wait until the lag is 0, stop all of them, and start each with a new store " +
 	"and Recovery[ErrForeignStore] = TrustKafka: copies of earlier events are then handled again")
 
-func (m *Membership) isPinned() bool { return m.Pinned.Count != 0 }
-
-// label names the consumer among those of its group in metrics.
-func (m *Membership) label() string {
-	if m.isPinned() {
-		return strconv.Itoa(m.Pinned.Index)
-	}
-	return m.InstanceID
-}
-
-// dependsOnShape reports whether a change of the number of partitions moves events between stores.
-func (m *Membership) dependsOnShape() bool { return m.Pinned.Count > 1 }
-
 func (s Pinned) has(partition int32) bool { return int(partition)%s.Count == s.Index }
-
-func (m *Membership) checkPinned() error {
-	switch s := m.Pinned; {
-	case s == Pinned{}:
-		return nil
-	case s.Count < 1 || s.Index < 0 || s.Index >= s.Count:
-		return fmt.Errorf("%w: Options.Membership.Pinned is %d of %d: give an Index from 0 to Count-1", ErrOption, s.Index, s.Count)
-	case m.InstanceID != "" || m.ServerSideAssignment:
-		return fmt.Errorf("%w: Options.Membership.Pinned is set with InstanceID or ServerSideAssignment, which are for members of a group: leave them out", ErrOption)
-	}
-	return nil
-}
 
 // encode: version 1 | ordinal u32 | of u32.
 func (s Pinned) encode() []byte {
@@ -69,4 +45,38 @@ func parsePinned(b []byte) (Pinned, error) {
 		return Pinned{}, unknownForm("the pinned partitions", b)
 	}
 	return Pinned{int(binary.BigEndian.Uint32(b[1:])), int(binary.BigEndian.Uint32(b[5:]))}, nil
+}
+
+func shapeKey(group, topic string) []byte {
+	return partitionKey(keyShape, engine.OffsetKey{Group: group, Topic: topic, Partition: -1})
+}
+
+// lastShape returns the stored shape of a topic, and stores the present one if there is none.
+func lastShape(tx *engine.Tx, group, topic string, now resume.Topic) (resume.Topic, error) {
+	b, found, err := tx.Get(shapeKey(group, topic))
+	switch {
+	case err != nil:
+		return resume.Topic{}, err
+	case !found:
+		return now, own(tx).Put(shapeKey(group, topic), encodeShape(now))
+	}
+	return parseShape(b)
+}
+
+// errShapeChanged means that the number of partitions of a pinned topic has changed while it was
+// read. The partition is looked up again.
+var errShapeChanged = errors.New("hapax: the number of partitions has changed")
+
+// encodeShape: version 1 | topic id 16 | partitions u32.
+func encodeShape(s resume.Topic) []byte {
+	return binary.BigEndian.AppendUint32(append([]byte{1}, s.ID[:]...), s.Partitions)
+}
+
+func parseShape(b []byte) (s resume.Topic, err error) {
+	if len(b) != 21 || b[0] != 1 {
+		return s, unknownForm("the number of partitions of a topic", b)
+	}
+	copy(s.ID[:], b[1:])
+	s.Partitions = binary.BigEndian.Uint32(b[17:])
+	return s, nil
 }

@@ -97,3 +97,86 @@ func (c *shared) loseStore(l *link, err error) {
 		c.opt.Telemetry.Logger.Error("the store has failed: records are handled without claims until it is open again", "group", c.opt.Group, "error", err)
 	}
 }
+
+// pauses are the topics and partitions that the application has paused.
+type pauses struct {
+	mu         sync.Mutex // guards the rest
+	topics     map[string]bool
+	partitions map[topicPartition]bool
+}
+
+func (s *pauses) has(tp topicPartition) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.topics[tp.topic] || s.partitions[tp]
+}
+
+// set pauses or resumes partitions of a topic. Without partitions it pauses the topic, or resumes
+// it with all of its partitions.
+func (s *pauses) set(paused bool, topic string, partitions []int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.topics == nil {
+		s.topics, s.partitions = make(map[string]bool), make(map[topicPartition]bool)
+	}
+	switch {
+	case paused && len(partitions) == 0:
+		s.topics[topic] = true
+	case len(partitions) == 0:
+		delete(s.topics, topic)
+		for tp := range s.partitions {
+			if tp.topic == topic {
+				delete(s.partitions, tp)
+			}
+		}
+	}
+	for _, partition := range partitions {
+		if tp := (topicPartition{topic, partition}); paused {
+			s.partitions[tp] = true
+		} else {
+			delete(s.partitions, tp)
+		}
+	}
+}
+
+// logEvery is the interval in which one kind of message is logged once.
+const logEvery = time.Minute
+
+// A throttle passes one message of each kind in an interval, and counts the others. A kind is a
+// text and a partition.
+type throttle struct {
+	mu    sync.Mutex // guards kinds
+	kinds map[kind]*muted
+}
+
+type kind struct {
+	text string
+	tp   topicPartition
+}
+
+type muted struct {
+	until      time.Time
+	suppressed int
+}
+
+// pass reports whether a message is to be logged, and how many of its kind were suppressed since
+// the last one.
+func (t *throttle) pass(k kind, now time.Time) (suppressed int, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.kinds == nil {
+		t.kinds = make(map[kind]*muted)
+	}
+	m := t.kinds[k]
+	if m == nil {
+		m = &muted{}
+		t.kinds[k] = m
+	}
+	if now.Before(m.until) {
+		m.suppressed++
+		return 0, false
+	}
+	suppressed, m.suppressed = m.suppressed, 0
+	m.until = now.Add(logEvery)
+	return suppressed, true
+}

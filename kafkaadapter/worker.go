@@ -291,7 +291,10 @@ func (w *worker) commitBatch(n int) (*batch, error) {
 	f := &w.partition.fence
 	err := driver.Update(w.partition.ctx, w.partition.engine(), func(tx *engine.Tx) error {
 		b = &batch{p: w.state, tx: tx, result: w.state.newResult(), ours: f.State(), began: time.Now(), low: math.MaxInt64}
-		return b.judge(recs[:n], peek)
+		if err := b.judge(recs[:n]); err != nil {
+			return err
+		}
+		return b.writeState(recs[:n], peek)
 	}, driver.UpdateOptions{Retries: 8, AllowUnsyncedDuplicates: true, Lane: w.state.lane, Expected: w.state.lookout.early.events,
 		OnPrefetched: func(claimed []bool) { w.state.lookout.early.decode(w.partition, claimed) }})
 	if err != nil {

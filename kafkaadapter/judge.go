@@ -12,6 +12,59 @@ import (
 	"github.com/hapax-dev/hapax/engine/driver"
 )
 
+// judge claims and handles records until all are done or the batch must end before one of them.
+func (b *batch) judge(recs []*kgo.Record) error {
+	if err := b.p.partition.fence.Check(ownerTx{b.tx, b.p.partition.pos}); err != nil {
+		return err
+	}
+	if len(b.p.lookout.early.all) == 0 {
+		b.p.lookout.touched += touch(recs)
+	}
+	if b.p.inParts(len(recs)) {
+		return b.judgeInParts(recs)
+	}
+	return b.judgeInOrder(recs)
+}
+
+// judgeInOrder claims and handles records one after the other.
+func (b *batch) judgeInOrder(recs []*kgo.Record) error {
+	for i, rec := range recs {
+		if i > 0 && (b.handling > b.p.partition.c.opt.Batching.BatchTime || b.p.partition.isEnding()) {
+			break
+		}
+		if i%lookAhead == 0 {
+			took, err := b.p.look(b.tx, recs[i:min(i+lookAhead, len(recs))], b.result.next)
+			if err != nil {
+				return err
+			}
+			b.handling += took
+		}
+		if rec.Offset < b.result.next { // read again after a seek: already done
+			b.result.done++
+			continue
+		}
+		s := &b.p.lookout.ahead[i%lookAhead]
+		var f fate
+		var err error
+		if !isControl(rec) {
+			f, err = b.one(s, i == 0)
+		}
+		if f == left && err == nil || b.result.done > 0 && stops(err) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		b.result.done++
+		b.result.next, b.result.epoch = rec.Offset+1, rec.LeaderEpoch
+		b.identified(s)
+		if b.result.letterBytes >= maxLetterBytes || b.retried {
+			break
+		}
+	}
+	return b.handleGroup()
+}
+
 // A partRun judges the records of a batch in parallel. Each record gets a part of the batch's
 // transaction, and is judged in it like a batch of one record. Parts are joined in the order of
 // offsets, so that the batch is the same as if the records were judged one after the other. It ends
