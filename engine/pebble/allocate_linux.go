@@ -9,5 +9,5 @@ import (
 
 const errNoSpace = syscall.ENOSPC
 
-// allocate makes a file longer, with space for all of it.
+// allocate extends a file and allocates disk space for all of it.
 func allocate(f *os.File, offset, n int64) error { return unix.Fallocate(int(f.Fd()), 0, offset, n) }

@@ -4,5 +4,5 @@ package pebble
 
 import "os"
 
-// allocated returns the size of a file: the space that it takes is not known.
+// allocated returns the size of a file, because its disk space is unknown here.
 func allocated(info os.FileInfo) int64 { return info.Size() }

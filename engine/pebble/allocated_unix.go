@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// allocated returns the space that a file takes.
+// allocated returns the disk space of a file.
 func allocated(info os.FileInfo) int64 {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		return stat.Blocks * 512

@@ -8,24 +8,24 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// An attester tracks which data is durable, and attests it.
+// An attester tracks which data is durable, and writes attestations of it.
 type attester struct {
 	core      *core
-	durable   atomic.Uint64 // the newest batch that would survive a power failure
-	progress  chan struct{} // a batch became durable, for attest
+	durable   atomic.Uint64 // newest batch that would survive a power failure
+	progress  chan struct{} // signals attest that a batch became durable
 	stop      chan struct{}
 	attesting sync.Mutex // held while an attestation is written
 }
 
 const (
-	// attestIdle is how long no batch must have become durable before the last ones are attested.
+	// attestIdle is the time without newly durable batches after which the last ones are attested.
 	attestIdle = 20 * time.Millisecond
 	// attestBusy is the interval of attestations while more batches become durable.
 	attestBusy = time.Second
 )
 
-// attest runs in the background until stop is closed. After a flush it attests soon, because the
-// flush removes a part of the log: then only the MANIFEST refers to its table.
+// attest runs in the background until stop is closed. It attests soon after a flush, because a
+// flush removes a part of the log, and then only the MANIFEST refers to the new table.
 func (a *attester) attest() {
 	var done attestation
 	var flushes uint64
@@ -74,8 +74,8 @@ func (a *attester) attestNow() error {
 	return writeAttestation(a.core.disk, attestation{a.durable.Load(), a.core.disk.manifests.durable()})
 }
 
-// recordDurable writes a durability record to the log only: all batches up to seq are durable. chunks.go
-// reads it. It need not be durable itself.
+// recordDurable writes a durability record to the log, which says that all batches up to seq are
+// durable (see chunks.go). The record itself need not be durable.
 func (a *attester) recordDurable(seq uint64) error {
 	return a.core.fault.write(func() error {
 		return a.core.db.LogData(appendDurability(nil, seq, seq), pebble.NoSync)

@@ -13,8 +13,8 @@ import (
 
 const attestMagic = "HAPAXATT"
 
-// An attestation records the durable state at some moment, so that a store with less is detected as
-// damaged. It always exists, and is rewritten in the background:
+// An attestation records the durable state at some moment, so that a store with less data is
+// detected as damaged. It always exists, and is rewritten in the background:
 //
 //	+----------+-------------+---------------+------+-------------------+--------+
 //	| HAPAXATT | seq u64 BE  | length u64 BE | name of the MANIFEST ... | CRC-32C|
@@ -70,7 +70,7 @@ func writeAttestation(d *disk, a attestation) error {
 	return writeSealed(d, attestName, a.encode())
 }
 
-// currentManifest returns the durable part of the MANIFEST, also if nothing was added to it since
+// currentManifest returns the durable part of the MANIFEST, even if nothing was written to it since
 // it was opened.
 func currentManifest(d *disk) position {
 	if p := d.manifests.durable(); p.name != "" {

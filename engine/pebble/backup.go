@@ -14,21 +14,21 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/storedir"
 )
 
-// backups makes backups of the store, one at a time.
+// backups writes backups of the store, one at a time.
 //
-// A backup begins in a stage, a directory in the store's own, where tables are linked and only the
-// remaining log is copied: this takes some milliseconds, in which nothing can be sealed. From there
-// it is copied to its destination, which may be another disk and take hours, while the store is
-// used.
+// A backup starts in a stage, a directory inside the store's directory, where tables are linked and
+// only the remaining log is copied. This takes some milliseconds, in which nothing can be sealed.
+// From there the backup is copied to its destination, which may be on another disk and may take
+// hours, while the store is used.
 type backups struct {
 	core      *core
 	identity  *identity
 	packedLog *packedLog
-	backingUp chan struct{} // has a value during a backup, because there is only one stage
+	backingUp chan struct{} // full during a backup, because there is only one stage
 }
 
 func (b *backups) Backup(ctx context.Context, dir string) error {
-	// Locked before the check of dir: two backups to one path must not both find it empty.
+	// Lock before the check of dir, so that two backups to one path do not both find it empty.
 	select {
 	case b.backingUp <- struct{}{}:
 		defer func() { <-b.backingUp }()
@@ -49,7 +49,7 @@ func (b *backups) Backup(ctx context.Context, dir string) error {
 	return nil
 }
 
-// destination makes the directory of a backup, and locks it.
+// destination creates the directory of a backup and locks it.
 func (b *backups) destination(dir string) (*disk, error) {
 	to, err := b.makeDestination(dir)
 	if err != nil {
@@ -90,7 +90,7 @@ func (b *backups) makeDestination(dir string) (*disk, error) {
 	return openDisk(fsys, dir)
 }
 
-// removeBackup removes what a failed backup has made in its directory, and the directory.
+// removeBackup removes the files of a failed backup and its directory.
 func removeBackup(to *disk) error {
 	fsys := to.FS // a failed disk discards changes
 	names, err := fsys.List(to.dir)
@@ -108,7 +108,7 @@ func removeBackup(to *disk) error {
 		return errors.Join(errs...)
 	}
 	errs = append(errs, fsys.Remove(to.path(lockName)))
-	_ = fsys.Remove(to.dir) // unless another program has put something into it
+	_ = fsys.Remove(to.dir) // fails if another program has put something into it
 	return errors.Join(errs...)
 }
 
@@ -131,7 +131,7 @@ func (b *backups) backup(ctx context.Context, to *disk) error {
 	return becomeBackup(ctx, c, b.identity.id.Backup(), sidecars)
 }
 
-// copyTo makes Pebble's files in dir and returns the sidecars that belong to them.
+// copyTo writes Pebble's files to dir and returns the sidecars that belong to them.
 func (b *backups) copyTo(ctx context.Context, dir string) (map[string][]byte, error) {
 	d, stage := b.core.disk, b.core.disk.path(stageName)
 	if err := d.RemoveAll(stage); err != nil {
@@ -143,7 +143,7 @@ func (b *backups) copyTo(ctx context.Context, dir string) (map[string][]byte, er
 	}
 	sidecars, err := b.checkpoint(stage)
 	if errors.Is(err, errNoLinks) {
-		// Pebble copies, and its directory must not exist.
+		// Pebble copies, and the directory must not exist.
 		stage, move = d.PathJoin(dir, stageName), d.Rename
 		sidecars, err = b.checkpoint(stage)
 	}
@@ -170,13 +170,13 @@ func fromStage(ctx context.Context, d *disk, stage, dir string, move func(from, 
 	return syncDir(d.FS, dir)
 }
 
-// checkpoint makes Pebble's files and returns the sidecars that belong to them: the journal has the
-// later batches.
+// checkpoint writes Pebble's files and returns the sidecars that belong to them; the journal has
+// the later batches.
 func (b *backups) checkpoint(dir string) (map[string][]byte, error) {
 	b.core.maintenance.Lock()
 	defer b.core.maintenance.Unlock()
-	// A checkpoint lists the tables first and then copies the log, including later writes: a run
-	// that is ingested in between would be missing, and its packed batches as well.
+	// A checkpoint first lists the tables and then copies the log, including later writes. A run
+	// that is ingested in between would be missing, and so would its packed batches.
 	b.packedLog.ingest.Lock()
 	defer b.packedLog.ingest.Unlock()
 	names, err := b.core.disk.names()
@@ -194,7 +194,7 @@ func (b *backups) checkpoint(dir string) (map[string][]byte, error) {
 	return files, b.core.fault.write(func() error { return b.core.db.Checkpoint(dir, pebble.WithFlushedWAL()) })
 }
 
-// becomeBackup makes a checkpoint a cleanly closed store.
+// becomeBackup converts a checkpoint into a cleanly closed store.
 func becomeBackup(ctx context.Context, c *core, id storage.Identity, files map[string][]byte) (err error) {
 	d := c.disk
 	if err := d.noteLogs(); err != nil {

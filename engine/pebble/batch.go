@@ -17,7 +17,7 @@ func remove(p *pebble.Batch, space byte, key []byte) {
 	must(op.Finish())
 }
 
-// must is for calls that build a batch in memory: they fail for indexed batches only.
+// must is for calls that build a batch in memory, which fail only for indexed batches.
 func must(err error) {
 	if err != nil {
 		panic(err)

@@ -26,7 +26,7 @@ func (r *claimReader) Buckets(fn func(storage.Bucket) error) error {
 		}
 		return err
 	})
-	if errors.As(err, new(*storage.DamageError)) { // which would mean that all others were found
+	if errors.As(err, new(*storage.DamageError)) { // a DamageError would mean that all other buckets were found
 		return fmt.Errorf("%w: listing the buckets: %v", storage.ErrDamaged, err) //nolint:errorlint // not a DamageError
 	}
 	if err != nil {
@@ -48,15 +48,15 @@ func (r *claimReader) Buckets(fn func(storage.Bucket) error) error {
 	return nil
 }
 
-// A bucketWalk finds buckets. What damaged tables hide from it is in damage.
+// A bucketWalk finds buckets. damage has the damaged tables that it could not read.
 type bucketWalk struct {
 	view   *memtable.View
 	cursor *cursor
-	found  []string // their prefixes
+	found  []string // prefixes of the buckets
 	damage storage.DamageError
 }
 
-// known finds the buckets of a complete list that have claims, or may have some in the damage.
+// known finds the buckets of a complete list that have claims, or may have claims in the damage.
 func (w *bucketWalk) known(list *memtable.Buckets) error {
 	for prefix, some := range list.Claimed {
 		if !some && !w.view.HoldsSome(prefix) {
@@ -75,7 +75,7 @@ func (w *bucketWalk) known(list *memtable.Buckets) error {
 	return nil
 }
 
-// all finds the buckets that have claims, whether the list has them or not.
+// all finds all buckets that have claims, without a list.
 func (w *bucketWalk) all(list *memtable.Buckets) error {
 	for prefix := range list.Claimed {
 		if w.view.HoldsSome(prefix) {
@@ -85,9 +85,10 @@ func (w *bucketWalk) all(list *memtable.Buckets) error {
 	return w.within(prefixSpan([]byte{claimSpace}))
 }
 
-// within finds the buckets in Pebble's tables that begin in a range. Any move may meet a damaged table
-// after the key it would find, as Pebble merges all tables: what lies before that table is found
-// without it. Then the walk goes on after it, without the buckets that are only there or between its ends.
+// within finds the buckets in Pebble's tables that begin in a range. Pebble merges all tables, so
+// any move may meet a damaged table after the key that it would find. Then within reads the part
+// before that table separately, and continues after it, without the buckets that begin between the
+// table's ends.
 func (w *bucketWalk) within(span pebble.KeyRange) error {
 	w.cursor.limit(span.End)
 	for at := span.Start; bytes.Compare(at, span.End) < 0; {
@@ -122,8 +123,8 @@ func (w *bucketWalk) within(span pebble.KeyRange) error {
 	return nil
 }
 
-// seen reports whether there is a claim at or after the cursor, in the bucket with that prefix, that
-// memory does not remove. There may be one if the cursor fails.
+// seen reports whether the bucket with that prefix has a claim at or after the cursor that is not
+// removed in memory. If the cursor fails, there may be one.
 func (w *bucketWalk) seen(prefix string) bool {
 	start := spaced(claimSpace, []byte(prefix))
 	for ok := w.cursor.err == nil && w.cursor.it.Valid(); ok && bytes.HasPrefix(w.cursor.it.Key(), start); ok = w.cursor.do(w.cursor.it.Next) {

@@ -10,10 +10,10 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// check checks that the directory contains all that it should, without changing a byte, and before
-// Pebble, which deletes files that it considers garbage, may write. clean says that there is a
-// record of a clean close that matches. unused are the tables that nothing refers to. check has
-// loaded the packed batches.
+// check checks that the directory is complete, without changing a byte. It must run before Pebble
+// may write, because Pebble deletes files that it considers garbage. clean reports whether a
+// matching record of a clean close exists. unused are the tables to which nothing refers. check
+// also loads the packed batches.
 func check(l *packedLog) (clean bool, unused []string, err error) {
 	clean, err = checkClean(l.core.disk)
 	if err != nil {
@@ -33,8 +33,8 @@ func check(l *packedLog) (clean bool, unused []string, err error) {
 	return false, unused, err
 }
 
-// checkManifest reads the current MANIFEST to its end, which Pebble assumes where it cannot read
-// on.
+// checkManifest reads the current MANIFEST to its real end; Pebble takes an unreadable place for
+// the end.
 func checkManifest(d *disk, attested position) error {
 	desc, err := pebble.Peek(d.dir, d)
 	if err != nil {
@@ -62,8 +62,8 @@ func checkManifest(d *disk, attested position) error {
 
 // checkContent opens the store read-only, which deletes nothing, and checks that all batches up to
 // the newest one exist, and at least those that are attested or covered by a durability record of a
-// log. It reads the claims outside of tables into memory. The logs that Pebble replays, and the
-// journal, are checked meanwhile. unused is that of check.
+// log. It loads the claims that are not in tables into memory, and meanwhile checks the journal and
+// the logs that Pebble replays. unused is the result of unusedTables.
 func checkContent(l *packedLog, attested uint64) (unused []string, err error) {
 	logs := newLogCheck(l.core.disk)
 	db, err := l.core.openPebble(logs)
@@ -89,16 +89,16 @@ func checkContent(l *packedLog, attested uint64) (unused []string, err error) {
 	if err == nil {
 		unused, err = unusedTables(l.core.disk, db)
 	}
-	err = cmp.Or(logs.wait(), err, l.core.fault.write(db.Close)) // damage of a log causes what else is missing
+	err = cmp.Or(logs.wait(), err, l.core.fault.write(db.Close)) // the damage of a log causes the other errors
 	if durable := max(attested, logs.durable); err == nil && last < durable {
 		err = fmt.Errorf("%w: the newest batch is %d, %d was durable", storage.ErrDamaged, last, durable)
 	}
 	return unused, err
 }
 
-// unusedTables returns the tables that no MANIFEST refers to, such as those of a flush that did not
-// fit on the disk. Pebble removes them only once it has opened the store, for which it flushes again:
-// without space it would add more of them each time.
+// unusedTables returns the tables to which no MANIFEST refers, such as those of a flush that did
+// not fit on the disk. Pebble removes them only after it has opened the store, for which it flushes
+// again: without space, each attempt would add more of them.
 func unusedTables(d *disk, db *pebble.DB) (unused []string, err error) {
 	levels, err := readValue(d.fault, func() ([][]pebble.SSTableInfo, error) { return db.SSTables() })
 	if err != nil {
@@ -120,8 +120,8 @@ func unusedTables(d *disk, db *pebble.DB) (unused []string, err error) {
 	return unused, err
 }
 
-// loadClean opens the store read-only and reads all that Open reads of one that was closed: a table may
-// be damaged.
+// loadClean opens a cleanly closed store read-only and reads everything that Open needs, because a
+// table may be damaged.
 func loadClean(l *packedLog) error {
 	logs := newLogCheck(l.core.disk)
 	db, err := l.core.openPebble(logs)
@@ -138,15 +138,14 @@ func loadClean(l *packedLog) error {
 	return cmp.Or(logs.wait(), err, l.core.fault.write(db.Close))
 }
 
-// A journalPart is a range of the journal, and the entries that it should have: from first up to,
-// not including, end.
+// A journalPart is a range of the journal that should have the entries from first to end, without
+// end.
 type journalPart struct {
 	span       pebble.KeyRange
 	first, end uint64
 }
 
-// halvesOf returns the two halves of the journal, which together contain all of it. All of their
-// tables are read, so that each half is for a processor of its own.
+// halvesOf returns the two halves of the journal. Each half is read on its own processor.
 func halvesOf(first, end uint64) [2]journalPart {
 	middle := first
 	if first < end {

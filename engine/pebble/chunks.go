@@ -16,10 +16,9 @@ import (
 //	+-----------+------------+---------+---------------+-------------------+---------+
 //	                                   types 5 to 12     types 9 to 12
 //
-// Pebble considers the first chunk that it cannot read to be the end that a crash left, and looks
-// for proof of the contrary only in the blocks after it. Here every later byte is searched for
-// intact chunks: they show (by synced offsets and durability records) what was durable when they
-// were written.
+// Pebble takes the first unreadable chunk for the end that a crash left, and looks for proof of the
+// contrary only in the following blocks. Here every later byte is searched for intact chunks, whose
+// synced offsets and durability records show what was durable when they were written.
 const (
 	blockSize      = 32 << 10
 	manifestHeader = 7
@@ -27,9 +26,9 @@ const (
 	syncedHeader   = 19
 )
 
-// A chunk is an intact one: its checksum is right.
+// A chunk is an intact chunk, whose checksum is correct.
 type chunk struct {
-	first   bool // it is the first of a record, or the only one
+	first   bool // first or only chunk of a record
 	synced  uint64
 	payload []byte
 	size    int
@@ -37,20 +36,21 @@ type chunk struct {
 
 // A chunkScan is the result of scanning a file.
 type chunkScan struct {
-	valid int64 // the length of the intact sequence of chunks
-	proof bool  // an intact chunk after it shows that this place was durable
-	// newest is the newest batch in the durability record of any intact chunk.
+	valid int64 // length of the intact sequence of chunks
+	proof bool  // a later intact chunk shows that this place was durable
+	// newest is the newest batch in the durability records of all intact chunks.
 	newest uint64
 }
 
-// scanLog reads a log. number is the low half of the one in its name.
+// scanLog reads a log. number is the low half of the number in its name.
 func scanLog(data []byte, number uint32) chunkScan {
 	var scan chunkScan
 	pattern := binary.LittleEndian.AppendUint32(nil, number)
 	end := walk(data, number, true, func(c chunk) { scan.noteDurability(c) })
 	scan.valid = int64(end)
 	tail := data[end:]
-	// To Pebble, a chunk that names the next log ends the log, even if damage changed its name.
+	// For Pebble, a chunk with the number of the next log ends the log, even if damage changed the
+	// number.
 	scan.proof = len(tail) >= logHeader && !isTrailer(tail, number) &&
 		tail[6] > 4 && tail[6] <= 12 && binary.LittleEndian.Uint32(tail[7:]) == number+1
 	for pos := end + 1; ; {
@@ -79,7 +79,7 @@ func (s *chunkScan) noteDurability(c chunk) {
 	}
 }
 
-// scanManifest reads a MANIFEST. Each of its records was synced before the next was begun.
+// scanManifest reads a MANIFEST. Each of its records was synced before the next one was written.
 func scanManifest(data []byte) chunkScan {
 	end := walk(data, 0, false, func(chunk) {})
 	scan := chunkScan{valid: int64(end)}
@@ -90,8 +90,8 @@ func scanManifest(data []byte) chunkScan {
 	return scan
 }
 
-// walk calls fn for each chunk in turn and returns where they end. Pebble handles a chunk that
-// begins a record although the previous one is incomplete, or the reverse.
+// walk calls fn for each chunk in order and returns where the chunks end. Pebble itself detects
+// chunks that do not form complete records.
 func walk(data []byte, number uint32, log bool, fn func(chunk)) (end int) {
 	for end < len(data) {
 		b := block(data, end)

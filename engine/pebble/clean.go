@@ -14,14 +14,14 @@ import (
 )
 
 // Close writes a cleanRecord as its last step; it is removed before the directory is changed again.
-// It contains the name and size of every file, and the checksum of every file without one of its
-// own:
+// It contains the name and size of every file, and the checksum of every file that has no checksums
+// itself:
 //
 //	+----------+-------------+   for each file: +-------------+------+-------------+---------+   +--------+
 //	| HAPAXCLN | seq u64 BE  |                  | len uvarint | name | size u64 BE | crc u32 |   | CRC-32C|
 //	+----------+-------------+                  +-------------+------+-------------+---------+   +--------+
 //
-// crc is 0 for tables: each of their blocks is checked by the read that touches it.
+// crc is 0 for tables, whose blocks are checked when they are read.
 type cleanRecord struct {
 	seq   uint64
 	files []fileSum

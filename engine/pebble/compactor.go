@@ -11,24 +11,26 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A compactor keeps the tables of flushes few. They share L0 with the runs, of which many more may
-// overlap than a read of state should search. So the compactor asks Pebble to compact the tables
-// outside of the claims where maxFlushes of them overlap, and to remove those of the journal and of
-// packed batches that were removed from these: Pebble only removes tables that are below L0.
+// A compactor limits the number of tables of flushes. They share L0 with the runs, and many more
+// runs may overlap than a read of state should search. So the compactor asks Pebble to compact
+// tables without claims where maxFlushes of them overlap. It also asks Pebble to remove tables of
+// trimmed journal entries and of removed packed batches, because Pebble itself removes only tables
+// below L0.
 //
-// It also asks Pebble to compact the runs where Options.maxRuns of them overlap. Pebble by itself would not
-// take all of them at once, and write what is below once more for each part.
+// It also asks Pebble to compact the runs where Options.maxRuns of them overlap. Pebble itself
+// would not take all of them at once, and would rewrite the lower levels for each part.
 type compactor struct {
 	core    *core
-	flushed chan struct{} // takes one: there is a new table
-	filled  chan struct{} // as well, for the runs
+	flushed chan struct{} // capacity 1: there is a new table
+	filled  chan struct{} // the same for runs
 }
 
-// maxFlushes is how many tables of flushes may overlap at a key before they are compacted. A flush
-// makes several tables, but they do not overlap.
+// maxFlushes is how many tables of flushes may overlap at a key before they are compacted. The
+// tables of one flush do not overlap.
 const maxFlushes = 16
 
-// noteFlush wakes the goroutines. Pebble holds locks in its call. A flush follows most runs.
+// noteFlush wakes the goroutines. Pebble holds locks when it calls noteFlush. A flush follows most
+// runs.
 func (c *compactor) noteFlush() {
 	for _, wake := range []chan struct{}{c.flushed, c.filled} {
 		select {
@@ -38,13 +40,13 @@ func (c *compactor) noteFlush() {
 	}
 }
 
-// compactFlushed compacts the tables of flushes, as repeat.
+// compactFlushed compacts the tables of flushes in the background, see repeat.
 func (c *compactor) compactFlushed(stop <-chan struct{}) { c.repeat(stop, c.flushed, c.tidy) }
 
-// compactRuns compacts the runs, as repeat.
+// compactRuns compacts the runs in the background, see repeat.
 func (c *compactor) compactRuns(stop <-chan struct{}) {
 	runs := prefixSpan([]byte{claimSpace})
-	var met []storage.Damage // by the last compaction: it would meet it again
+	var met []storage.Damage // met by the last compaction, which would meet it again
 	c.repeat(stop, c.filled, func(ctx context.Context) error {
 		if met != nil && slices.Equal(met, c.core.disk.damages.list()) {
 			return nil
@@ -58,8 +60,8 @@ func (c *compactor) compactRuns(stop <-chan struct{}) {
 	})
 }
 
-// repeat runs in the background from the end of the startup until stop is closed or the store
-// fails. A waiting compaction is canceled then, and one that has begun is left to Pebble.
+// repeat runs from the end of the startup until stop is closed or the store fails. Then it cancels
+// a waiting compaction, and leaves a running one to Pebble.
 func (c *compactor) repeat(stop, wake <-chan struct{}, do func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -96,24 +98,25 @@ func (c *compactor) tidy(ctx context.Context) error {
 	)
 }
 
-// compactOverlapping compacts the tables in a span until less than most of them overlap anywhere.
+// compactOverlapping compacts the tables in a span until fewer than most of them overlap at any
+// key.
 func (c *compactor) compactOverlapping(ctx context.Context, span pebble.KeyRange, most int) error {
 	for {
 		key, depth, err := c.deepest(span)
 		if err != nil || depth < most {
 			return err
 		}
-		// The range of a key: from L0, Pebble compacts all tables that overlap there, directly or
-		// through others, but from a level below only the table with the key.
+		// The range contains only the key: of L0, Pebble compacts all tables that overlap there,
+		// directly or through others, but of lower levels only the table with the key.
 		if err := c.core.fault.write(func() error { return asRead(c.core.db.Compact(ctx, key, append(bytes.Clone(key), 0), false)) }); err != nil {
 			return err
 		}
 	}
 }
 
-// excise removes the tables of a space whose keys begin at the number that the key first has, if
-// they have at least some bytes. Pebble flushes what it has of their range in memory before that, so
-// that after a crash the number is not less.
+// excise removes the tables of a space with keys before the number in key first, if they have a
+// minimum size. Pebble first flushes its memory in that range, so that the number is not lower
+// after a crash.
 func (c *compactor) excise(ctx context.Context, space, first byte, least uint64) error {
 	removed := pebble.KeyRange{Start: []byte{space}}
 	err := c.core.fault.read(func() error {
@@ -142,7 +145,7 @@ func (c *compactor) excise(ctx context.Context, space, first byte, least uint64)
 	return c.core.fault.write(func() error { return asRead(c.core.db.Excise(ctx, removed)) })
 }
 
-// deepest returns the key in a span at which most tables in L0 overlap, and their number.
+// deepest returns the key in a span at which the most tables of L0 overlap, and their number.
 func (c *compactor) deepest(span pebble.KeyRange) (key []byte, depth int, err error) {
 	levels, err := c.core.tables(span)
 	if err != nil {

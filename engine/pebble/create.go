@@ -13,8 +13,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// refuseForeign rejects, before anything is written, a foreign directory or a store of a newer
-// format. It decides nothing else: everything is checked again under the lock.
+// refuseForeign rejects a foreign directory or a store of a newer format before anything is
+// written. Everything is checked again under the lock.
 func refuseForeign(d *disk) error {
 	_, err := sidecar.ReadIdentity(sidecarFS{d}, d.dir, sidecar.Pebble)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -24,8 +24,8 @@ func refuseForeign(d *disk) error {
 	return err
 }
 
-// newborn checks a directory without an identity. It returns the files that an unfinished creation
-// left, or storage.ErrForeign.
+// newborn checks a directory without an identity. It returns the files of an unfinished creation,
+// or storage.ErrForeign.
 func newborn(d *disk) (leftovers []string, err error) {
 	names, err := d.names()
 	if err != nil {
@@ -58,7 +58,7 @@ func newborn(d *disk) (leftovers []string, err error) {
 	return leftovers, nil
 }
 
-// takeLock locks the directory for this store until release.
+// takeLock locks the directory until release is called.
 func (d *disk) takeLock() (err error) {
 	if d.held != nil {
 		return d.held.Lock(0)
@@ -106,12 +106,12 @@ func (d *disk) release() error {
 	return nil
 }
 
-// create makes the directory a store, or completes an earlier creation.
+// create creates a store in the directory, or completes an earlier creation.
 //
-// A store is created in an empty directory: creatingName first, then Pebble's files, then the
-// identity; then creatingName is removed. If creatingName exists without an identity, creation
-// never completed, Open never returned a store, and the files may be removed. If neither exists,
-// the files are foreign, or the identity was lost: create rejects the directory.
+// In an empty directory it writes creatingName, Pebble's files and the identity, then removes
+// creatingName. If creatingName exists without an identity, the creation was not completed, Open
+// never returned a store, and the files may be removed. If neither exists, the files are foreign,
+// or the identity was lost: create rejects the directory.
 func create(c *core) error {
 	d := c.disk
 	leftovers, err := newborn(d)
@@ -126,7 +126,7 @@ func create(c *core) error {
 			return fmt.Errorf("hapax: removing what an unfinished creation left: %w", err)
 		}
 	}
-	// The first log that Pebble writes is in an old form, in which damage looks like a torn end.
+	// The first log that Pebble writes has an old format, in which damage looks like a torn end.
 	for range 2 {
 		db, err := c.openPebble(nil)
 		if err != nil {
@@ -143,7 +143,7 @@ func create(c *core) error {
 	return finishCreation(d, id)
 }
 
-// finishCreation makes the directory a store that Open accepts.
+// finishCreation completes the directory so that Open accepts it.
 func finishCreation(d *disk, id storage.Identity) error {
 	if err := sidecar.WriteIdentity(sidecarFS{d}, d.dir, sidecar.Pebble, id); err != nil {
 		return err

@@ -8,19 +8,20 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A cursor moves over a range. It runs in its caller's goroutine, and so do the callbacks for each
-// key: moving takes no lock that a failing Pebble could leave locked; closing does.
+// A cursor moves over a range. It runs in its caller's goroutine, as do the callbacks for each key,
+// because moving takes no lock that a failing Pebble could leave locked; closing does.
 type cursor struct {
 	it  *pebble.Iterator
 	err error
 }
 
-// limit makes the cursor read only claims before end, and no tables that begin at end or later. It must be
-// moved to a key then.
+// limit makes the cursor read only claims before end, and no tables that begin at end or later. The
+// cursor must then be moved to a key.
 func (c *cursor) limit(end []byte) { c.it.SetBounds([]byte{claimSpace}, end) }
 
-// repair makes the cursor usable again after it has met damage that is confined, which it adds to damage,
-// and returns the range of the damaged table, the zero range if it has met none. Other errors remain.
+// repair makes the cursor usable again after it has met confined damage. It adds the damage to
+// damage, and returns the range of the damaged table, or the zero range if there was no damage.
+// Other errors remain.
 func (c *cursor) repair(damage *storage.DamageError) (damaged pebble.KeyRange, ok bool) {
 	if c.err == nil {
 		return damaged, true
@@ -33,7 +34,7 @@ func (c *cursor) repair(damage *storage.DamageError) (damaged pebble.KeyRange, o
 	if err != nil {
 		return damaged, false
 	}
-	_ = c.it.Close() // it returns the damage again
+	_ = c.it.Close() // returns the same damage
 	if !slices.Contains(damage.Parts, d) {
 		damage.Parts = append(damage.Parts, d)
 	}
@@ -42,7 +43,7 @@ func (c *cursor) repair(damage *storage.DamageError) (damaged pebble.KeyRange, o
 	return damaged, true
 }
 
-// do makes one move, and turns a panic, which damaged bytes cause, into an error.
+// do makes one move. It converts a panic, which damaged bytes cause, into an error.
 func (c *cursor) do(move func() bool) (ok bool) {
 	if c.err != nil {
 		return false

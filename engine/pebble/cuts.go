@@ -8,16 +8,16 @@ import (
 	"github.com/hapax-dev/hapax/engine/pebble/internal/memtable"
 )
 
-// All runs are divided into tables at about the same keys, if they can be. The tables of L0 are then
-// groups that do not overlap, and each is compacted on its own: with four of them, a compaction takes
-// a fourth of the time and of the free disk, and Close does not wait for longer.
+// If possible, all runs are divided into tables at about the same keys. The tables of L0 then form
+// groups that do not overlap, and each group is compacted separately: with four groups, a
+// compaction takes a fourth of the time and of the free disk space, and Close waits no longer than
+// that.
 //
-// One table that reaches over a border makes one group of two. So a run is divided at each border of
-// the last large run, however few claims it has there; the first run after Open takes the borders from
+// A table that crosses a border joins two groups. So a run is divided at each border of the last
+// large run, even if it has few claims there. The first run after Open takes the borders from
 // Pebble's tables.
 
-// groups returns the keys at which groups of tables in L0 begin that overlap with none of the tables
-// before them.
+// groups returns the start keys of the groups of overlapping tables in L0.
 func (c *core) groups() (borders [][]byte, err error) {
 	levels, err := c.tables(prefixSpan([]byte{claimSpace}))
 	if err != nil {
@@ -41,11 +41,11 @@ func (c *core) groups() (borders [][]byte, err error) {
 // A cut is a position among the claims of a run at which a table begins.
 type cut struct {
 	at     int
-	border []byte // that it is at, nil if the run has a new one
+	border []byte // border of the cut, nil for a new one
 }
 
-// cuts divides claims into tables: at borders, at ends of buckets, because a table with only one bucket
-// can be dropped unread, and where tables would be too large.
+// cuts divides claims into tables: at borders; at ends of buckets, because a table with only one
+// bucket can be dropped unread; and where tables would be too large.
 func (f *runFiles) cuts(claims *memtable.Sorted, borders [][]byte) []cut {
 	n := claims.Len()
 	if n == 0 {
@@ -67,7 +67,7 @@ func (f *runFiles) cuts(claims *memtable.Sorted, borders [][]byte) []cut {
 	return c.cuts
 }
 
-// A cutter divides claims, which begin at start, into tables of some number of claims.
+// A cutter divides claims from start on into tables.
 type cutter struct {
 	claims      *memtable.Sorted
 	least, most int
@@ -75,7 +75,7 @@ type cutter struct {
 	cuts        []cut
 }
 
-// end divides the claims up to a border, and begins with those after it.
+// end divides the claims up to a border, and moves start to it.
 func (c *cutter) end(border int) {
 	for i := c.start + 1; i < border; i++ {
 		if c.claims.BeginsBucket(i) && i-c.start >= 2*c.least && border-i >= c.least {
@@ -89,7 +89,7 @@ func (c *cutter) end(border int) {
 // pieces divides the claims up to end into equal tables if they are too many for one.
 func (c *cutter) pieces(end int) {
 	n := end - c.start
-	if 2*n > 3*c.most { // not near most: the same place in the next run may have a few more
+	if 2*n > 3*c.most { // well below most, because the next run may have a few more claims at the same place
 		tables := (n + c.most - 1) / c.most
 		for i := 1; i < tables; i++ {
 			c.cuts = append(c.cuts, cut{at: c.start + i*n/tables})
@@ -98,8 +98,8 @@ func (c *cutter) pieces(end int) {
 	c.start = end
 }
 
-// borders returns the keys of the cuts for the next run, without those that make small tables: of a
-// week that gets few claims any more.
+// borders returns the keys of the cuts for the next run, without cuts of small tables, such as
+// those of a week that gets few further claims.
 func (c *cutter) borders() [][]byte {
 	borders, start := [][]byte{}, 0
 	for _, cut := range c.cuts {
@@ -115,7 +115,7 @@ func (c *cutter) borders() [][]byte {
 	return borders
 }
 
-// tables returns the tables that overlap with a span, by levels.
+// tables returns the tables that overlap with a span, by level.
 func (c *core) tables(span pebble.KeyRange) (levels [][]pebble.SSTableInfo, err error) {
 	return readValue(c.fault, func() ([][]pebble.SSTableInfo, error) {
 		levels, err := c.db.SSTables(pebble.WithKeyRangeFilter(span.Start, span.End))

@@ -16,9 +16,10 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// Damage in a table with nothing but claims is confined: Pebble checks the checksum of each block that
-// it reads, so a look-up that succeeds needed no damaged one. Such errors are storage.DamageErrors, and
-// the store continues. Damage in any other table makes the read fail as an ErrDamaged of the whole store.
+// Damage in a table with only claims is confined: Pebble checks the checksum of each block that it
+// reads, so a successful look-up has read no damaged block. Such errors are storage.DamageErrors,
+// and the store continues. After damage in any other table, the read fails with ErrDamaged for the
+// whole store.
 
 // confined returns the damage that caused an error, if it is confined to claims, and the range of the
 // damaged table.
@@ -36,7 +37,7 @@ func damageOf(info *pebble.DataCorruptionInfo) (d storage.Damage, span pebble.Ke
 	return damageBetween(filepath.Base(filepath.FromSlash(info.Path)), b.Start, b.End.Key, exclusive)
 }
 
-// damageBetween returns the damage of a table with these bounds, if it has nothing but claims.
+// damageBetween returns the damage of a table with these bounds, if it has only claims.
 func damageBetween(file string, start, end []byte, exclusive bool) (d storage.Damage, span pebble.KeyRange, ok bool) {
 	if len(start) == 0 || start[0] != claimSpace || len(end) == 0 || end[0] != claimSpace {
 		return d, span, false
@@ -50,13 +51,14 @@ func damageBetween(file string, start, end []byte, exclusive bool) (d storage.Da
 		return d, span, false
 	}
 	if exclusive && len(id) == 0 && last.Week > weekbucket.Min {
-		last.Week-- // the table ends where a dropped bucket does
+		last.Week-- // the table ends at the end of a dropped bucket
 	}
 	d = storage.Damage{File: file, First: first, Last: last}
 	return d, pebble.KeyRange{Start: bytes.Clone(start), End: successor(last.AppendPrefix([]byte{claimSpace}))}, true
 }
 
-// bucketAt splits a bound of a table. The end of a dropped bucket lacks the zeros at the end of the next week.
+// bucketAt returns the bucket of a bound of a table. The bound at the end of a dropped bucket lacks
+// the trailing zeros of the next week.
 func bucketAt(bound []byte) (b storage.Bucket, id []byte, err error) {
 	key := bytes.Clone(bound[1:])
 	for range weekbucket.KeySize {
@@ -68,31 +70,31 @@ func bucketAt(bound []byte) (b storage.Bucket, id []byte, err error) {
 	return b, id, err
 }
 
-// damages has the damaged tables that were met and that still exist. Pebble reports them, also those
-// that only compactions meet.
+// damages has the known damaged tables that still exist. Pebble reports them, including those that
+// only compactions meet.
 type damages struct {
-	found chan struct{} // takes one: there is something to log
+	found chan struct{} // capacity 1: there is something to log
 
-	mu     sync.Mutex // guards tables; Pebble may hold locks in the calls
+	mu     sync.Mutex // guards tables; callers may hold locks of Pebble
 	tables map[damagedKey]*damagedTable
 }
 
-// A damagedKey is that of a table: after an excision, several may be in a file.
+// A damagedKey identifies a table. After an excision, a file may have several tables.
 type damagedKey struct{ file, start string }
 
 type damagedTable struct {
 	damage storage.Damage
 	span   pebble.KeyRange
 	cause  error
-	met    bool      // since it was logged
-	logged time.Time // zero if it was not
+	met    bool      // met since it was last logged
+	logged time.Time // zero if it was not logged
 }
 
-// damageLogInterval is how often a damaged table is logged that is met again and again.
+// damageLogInterval is the minimum time between two log lines about the same damaged table.
 const damageLogInterval = time.Hour
 
-// statsRetry is the pause before Pebble tries again to read the statistics of a damaged table, which
-// it does forever.
+// statsRetry is the pause before Pebble again tries to read the statistics of a damaged table,
+// which it does endlessly.
 const statsRetry = 200 * time.Millisecond
 
 func newDamages() *damages {
@@ -101,8 +103,8 @@ func newDamages() *damages {
 
 func inTableStats() bool { return isCalledBy("(*DB).collectTableStats") }
 
-// note records a corruption that Pebble has found, if it is confined. It is called by the goroutine that
-// has met it.
+// note records a corruption that Pebble has found, if it is confined. The goroutine that has met it
+// calls note.
 func (m *damages) note(info pebble.DataCorruptionInfo) bool {
 	d, span, ok := damageOf(&info)
 	if !ok {
@@ -127,15 +129,16 @@ func (m *damages) note(info pebble.DataCorruptionInfo) bool {
 	return true
 }
 
-// forget removes the tables of a file that is deleted.
+// forget removes the tables of a deleted file.
 func (m *damages) forget(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	maps.DeleteFunc(m.tables, func(key damagedKey, _ *damagedTable) bool { return key.file == name })
 }
 
-// cut replaces the tables that overlap with a range, which was removed from them, by those that are left
-// of them: the damage may be in any. left has all tables with claims.
+// cut updates the damaged tables after a range was removed from tables: it replaces those that
+// overlap with the range by their remaining parts, each of which may have the damage. left has all
+// tables with claims.
 func (m *damages) cut(span pebble.KeyRange, left [][]pebble.SSTableInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -165,7 +168,7 @@ func overlap(a, b pebble.KeyRange) bool {
 	return bytes.Compare(a.Start, b.End) < 0 && bytes.Compare(b.Start, a.End) < 0
 }
 
-// list returns the damaged tables by name, those of a file by key.
+// list returns the damaged tables, sorted by file name and key.
 func (m *damages) list() (list []storage.Damage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -206,7 +209,7 @@ func (m *damages) report(log *slog.Logger, stop <-chan struct{}) {
 	}
 }
 
-// due returns the tables that are to be logged now.
+// due returns the tables that must be logged now.
 func (m *damages) due(now time.Time) (due []damagedTable) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

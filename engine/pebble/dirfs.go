@@ -10,19 +10,21 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/storedir"
 )
 
-// A dirFS is the machine's file system. What is in the store's directory, or in that of the backup in
-// progress, is reached by the directory and not by its path, and made with mode 0600 or 0700.
+// A dirFS is the machine's file system. It opens files in the store's directory, or in that of a
+// running backup, relative to the directory and not by path, and creates them with mode 0600 or
+// 0700.
 type dirFS struct {
-	vfs.FS // for all else: the parents of these directories
+	vfs.FS // for other paths: the parents of these directories
 	own    *storedir.Dir
 	backup atomic.Pointer[storedir.Dir]
 
 	mu       sync.Mutex // guards the fields below
-	log      string     // the newest, which is tracked
-	manifest string     // likewise
+	log      string     // newest log, which is tracked
+	manifest string     // newest MANIFEST, which is tracked
 }
 
-// find returns the directory that holds the path, and the name in it; nil if there is none.
+// find returns the directory that contains the path, and the name in it. It returns nil if there is
+// none.
 func (h *dirFS) find(path string) (*storedir.Dir, string) {
 	for _, d := range []*storedir.Dir{h.own, h.backup.Load()} {
 		if d == nil {
@@ -51,7 +53,7 @@ func (h *dirFS) Create(path string, category vfs.DiskWriteCategory) (vfs.File, e
 	return newOSFile(f), h.track(d, name)
 }
 
-// track makes the newest log and the newest MANIFEST files whose absence stops the store.
+// track tracks the newest log and the newest MANIFEST, so that the store stops if they are removed.
 func (h *dirFS) track(d *storedir.Dir, name string) error {
 	if d != h.own {
 		return nil
@@ -172,7 +174,7 @@ func (h *dirFS) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (
 	return newOSFile(f), h.track(d, name)
 }
 
-// MkdirAll implements vfs.FS. Pebble makes directories that are in one of ours only.
+// MkdirAll implements vfs.FS. Pebble creates only directories inside one of ours.
 func (h *dirFS) MkdirAll(path string, mode os.FileMode) error {
 	d, name := h.find(path)
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// asRead turns Pebble's errors of a read into storage.ErrDamaged, or a storage.DamageError, unless the
-// file system itself failed.
+// asRead converts Pebble's error of a read to storage.ErrDamaged or a storage.DamageError, unless
+// the file system itself failed.
 func asRead(err error) error {
 	switch {
 	case err == nil, errors.Is(err, storage.ErrDamaged):
@@ -27,7 +27,7 @@ func asRead(err error) error {
 	return fmt.Errorf("hapax: reading the store: %w", err)
 }
 
-// asDamage does so for errors that only damage or the file system can cause.
+// asDamage is asRead for errors that only damage or the file system can cause.
 func asDamage(d *disk, doing string, err error) error {
 	if d.unreadable.Load() || errors.Is(err, storage.ErrDamaged) {
 		return fmt.Errorf("hapax: %s: %w", doing, err)

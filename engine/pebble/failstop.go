@@ -18,33 +18,33 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/storedir"
 )
 
-// A disk is the store's directory as Pebble and the sidecars see it.
+// A disk is the file system through which Pebble and the sidecars access the store's directory.
 //
-// Pebble handles a failed write with a panic, an endless retry or, where a log is rotated, with the
-// unlock of an unlocked mutex, which ends the process and cannot be recovered from. So it never
-// sees one: the first operation that fails to change the directory fails the store, and from then
-// on the disk discards all changes. Every change is reported as done and nothing reaches the disk.
-// The fault itself makes the disk discard changes, so no change is discarded before the fault is
-// visible: no result of Pebble after that is passed on to a caller. The disk has the state of a
-// crash at that moment, and Pebble can be closed in the ordinary way.
+// After a failed write, Pebble panics, retries endlessly or, during a log rotation, unlocks an
+// unlocked mutex, which ends the process and cannot be recovered from. So Pebble never sees a
+// failed write: the first failed change of the directory fails the store, and from then on the disk
+// discards all changes and reports success. The fault itself makes the disk discard changes, so no
+// change is discarded before the fault is visible, and no later result of Pebble is returned to a
+// caller. The directory has the state after a crash at that moment, and Pebble can be closed
+// normally.
 //
-// Reads, and changes outside of the directory (a backup), fail as they would without it.
+// Reads, and changes outside the directory (a backup), fail normally.
 type disk struct {
 	vfs.FS
 	dir   string
-	held  *storedir.Dir // nil if FS is not the machine's own
+	held  *storedir.Dir // nil if FS is not the machine's file system
 	lock  io.Closer     // nil until takeLock
 	fault *fault
-	seed  uint64 // of the store's identity, set before Pebble opens it
+	seed  uint64 // seed of the store's identity, set before Pebble opens the store
 
-	unreadable atomic.Bool  // a read failed, and not because a file does not exist
-	opening    atomic.Bool  // Pebble is opening the directory to write
-	changing   sync.RWMutex // held shared by every operation that changes the directory
+	unreadable atomic.Bool  // a read failed for another reason than a missing file
+	opening    atomic.Bool  // Pebble is opening the directory for writing
+	changing   sync.RWMutex // read-locked by every operation that changes the directory
 
 	written atomic.Uint64
-	flushes atomic.Uint64 // memory tables flushed
+	flushes atomic.Uint64 // number of flushed memtables
 	flushed func()        // called after each flush
-	emptied chan struct{} // takes one: a flush has ended, and logs may be in tables
+	emptied chan struct{} // capacity 1: a flush has ended, and logs may be in tables
 
 	damages   *damages
 	manifests manifests
@@ -52,10 +52,11 @@ type disk struct {
 	reserve   reserve
 	ownLogs   ownLogs
 
-	ended atomic.Pointer[func() error] // of the backup in progress: an error if it is to end
+	ended atomic.Pointer[func() error] // returns an error if the running backup must end
 }
 
-// openDisk opens the directory, and makes a missing one. fsys is nil for the machine's own.
+// openDisk opens the directory, and creates it if it does not exist. fsys is nil for the machine's
+// file system.
 func openDisk(fsys vfs.FS, dir string) (*disk, error) {
 	if fsys == nil || fsys == vfs.Default {
 		held, err := storedir.Open(dir)
@@ -67,14 +68,14 @@ func openDisk(fsys vfs.FS, dir string) (*disk, error) {
 	if dir == "" {
 		return nil, errors.New("hapax: the store's directory has no name")
 	}
-	dir = fsys.PathDir(fsys.PathJoin(dir, lockName)) // as disk.holds has it of a file in it
+	dir = fsys.PathDir(fsys.PathJoin(dir, lockName)) // in the form that disk.holds gets from a file in it
 	if err := makeDir(fsys, dir); err != nil {
 		return nil, fmt.Errorf("hapax: creating the store's directory: %w", err)
 	}
 	return newDisk(fsys, dir), nil
 }
 
-// heldDisk is a disk in a directory of the machine's file system.
+// heldDisk returns a disk for a directory of the machine's file system.
 func heldDisk(held *storedir.Dir) *disk {
 	d := newDisk(&dirFS{FS: vfs.Default, own: held}, held.Path())
 	d.held, d.reserve.dir = held, held
@@ -92,7 +93,7 @@ func (d *disk) path(name string) string { return d.PathJoin(d.dir, name) }
 
 func (d *disk) holds(path string) bool { return d.PathDir(path) == d.dir }
 
-// change runs an operation that changes the directory, or discards it. The error is not nil only if
+// change runs an operation that changes the directory, or discards it. It returns an error only if
 // a sidecar of the engine does not fit.
 func (d *disk) change(what, path string, op func() error) error {
 	d.changing.RLock()
@@ -111,7 +112,7 @@ func (d *disk) change(what, path string, op func() error) error {
 	return nil
 }
 
-// drain waits until no operation is in progress on a dead disk, and reports whether that is so.
+// drain waits for the operations in progress on a dead disk, and reports whether they have ended.
 func (d *disk) drain(patience time.Duration) bool {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if d.changing.TryLock() {
@@ -122,8 +123,8 @@ func (d *disk) drain(patience time.Duration) bool {
 	return false
 }
 
-// Create fails outside of the directory when the backup in progress is to end: Pebble, which copies its
-// tables there if it cannot link them, does not know the context.
+// Create fails outside the directory when the running backup must end: Pebble, which copies tables
+// if it cannot link them, does not know the context of the backup.
 func (d *disk) Create(path string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if !d.holds(path) {
 		if ended := d.ended.Load(); ended != nil {
@@ -163,7 +164,7 @@ func (d *disk) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (v
 	})
 }
 
-// maybeLog opens a file for writing, which may be a log.
+// maybeLog opens a file for writing. The file may be a log.
 func (d *disk) maybeLog(path string, open func() (vfs.File, error)) (vfs.File, error) {
 	if strings.HasSuffix(path, logSuffix) {
 		return d.logs.open(path, &d.written, &d.reserve, open)
@@ -181,7 +182,7 @@ func (d *disk) file(what, path string, open func() (vfs.File, error)) (vfs.File,
 		return nil, err
 	}
 	if f == nil {
-		f = vfs.NewMemFile(nil) // never written to: the disk is dead
+		f = vfs.NewMemFile(nil) // never written to, because the disk is dead
 	}
 	name := d.PathBase(path)
 	d.manifests.noteCreated(name)
@@ -192,21 +193,21 @@ func (d *disk) Open(path string, o ...vfs.OpenOption) (vfs.File, error) {
 	f, err := d.FS.Open(path, o...)
 	if err != nil {
 		if d.dead() {
-			// Files that Pebble has written on the dead disk may be missing. It would retry at
-			// once, forever.
+			// Files that Pebble has written on the dead disk may be missing. Without a pause, it
+			// would retry in a busy loop.
 			time.Sleep(deadRetry)
 		}
 		return nil, d.noteRead(err)
 	}
-	if strings.HasSuffix(path, logSuffix) { // a table is opened also while a new log takes long
+	if strings.HasSuffix(path, logSuffix) { // do not wait for a slow new log to open a table
 		f = d.logs.reader(path, f)
 	}
 	return &diskReader{f, d}, nil
 }
 
-// List is called by Pebble, which sees no files of others: it would delete an old log that another
-// program wrote. If it fails in Open, the store fails, and Pebble gets no error: it would close its
-// tables while a goroutine of its own still reads their statistics, and that panics.
+// List returns only the store's own files to Pebble, which would delete an old log that another
+// program wrote. If List fails during Open, the store fails and Pebble gets no error: otherwise it
+// would close its tables while its goroutine still reads their statistics, which panics.
 func (d *disk) List(path string) ([]string, error) {
 	names, err := listAll(d, path)
 	if err != nil && d.opening.Load() {
@@ -232,7 +233,7 @@ func (d *disk) Stat(path string) (vfs.FileInfo, error) {
 	return info, d.noteRead(err)
 }
 
-// noteRead records that the file system failed to read, which is no damage.
+// noteRead records that the file system failed to read, which is not damage.
 func (d *disk) noteRead(err error) error {
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, fs.ErrNotExist) {
 		d.unreadable.Store(true)
@@ -251,8 +252,8 @@ func (d *disk) OpenDir(path string) (vfs.File, error) {
 	return &diskDir{f, d}, nil
 }
 
-// Link copies durably where the file system has no hard links, except to a stage, which is for
-// links only. A disk that fails shows in the copy.
+// Link copies durably if the file system has no hard links, except to a stage, which is only for
+// links. The copy detects a failing disk.
 func (d *disk) Link(from, to string) error {
 	err := d.link(from, to)
 	switch {
@@ -264,7 +265,8 @@ func (d *disk) Link(from, to string) error {
 	return vfs.Copy(d, from, to)
 }
 
-// errNoLinks means that there can be no stage. Pebble does not copy where it may not link.
+// errNoLinks means that a stage is impossible. Pebble itself does not copy if linking is not
+// permitted.
 var errNoLinks = fmt.Errorf("no hard links: %w", fs.ErrPermission)
 
 func (d *disk) link(from, to string) error {
@@ -286,7 +288,7 @@ func (d *disk) Rename(from, to string) error {
 	return d.change("renaming to", to, func() error { return d.FS.Rename(from, to) })
 }
 
-// Remove fails like any other operation: a file that remains loses nothing.
+// Remove fails like any other operation. No data is lost if a file remains.
 func (d *disk) Remove(path string) error {
 	if !d.holds(path) {
 		return d.FS.Remove(path)
@@ -299,7 +301,7 @@ func (d *disk) Remove(path string) error {
 	return d.FS.Remove(path)
 }
 
-// protect makes the store's files readable for their owner only, and tells what is wrong with the
+// protect makes the store's files readable only for their owner, and logs warnings about the
 // directory.
 func (d *disk) protect(log *slog.Logger) {
 	if d.held == nil {
@@ -311,7 +313,7 @@ func (d *disk) protect(log *slog.Logger) {
 	d.held.Protect(isOurs)
 }
 
-// track makes recheck look for a file.
+// track adds a file to those that recheck checks.
 func (d *disk) track(name string) error {
 	if d.held == nil {
 		return nil
@@ -327,7 +329,8 @@ func (d *disk) recheck() error {
 	return d.held.Recheck()
 }
 
-// Lock is called by Pebble. The store already has the lock, and keeps it until it is closed.
+// Lock is called by Pebble and does nothing: the store already has the lock, and keeps it until it
+// is closed.
 func (d *disk) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
 
 func (d *disk) Unwrap() vfs.FS { return d.FS }
@@ -354,7 +357,7 @@ type diskFile struct {
 	d        *disk
 	path     string
 	manifest bool
-	pos      uint64 // written to a MANIFEST; there is one writer
+	pos      uint64 // position in a MANIFEST; there is one writer
 }
 
 func (f *diskFile) Write(p []byte) (int, error) {
@@ -376,8 +379,8 @@ func (f *diskFile) WriteAt(p []byte, off int64) (int, error) {
 	return len(p), err
 }
 
-// maxPreallocate is how much disk is allocated for a log at once. Pebble requests the size of a
-// memtable, which would be several times the size of a small store.
+// maxPreallocate is the maximum disk space that is allocated for a log at once. Pebble requests the
+// size of a memtable, several times the size of a small store.
 const maxPreallocate = 8 << 20
 
 func (f *diskFile) Preallocate(offset, length int64) error {

@@ -11,24 +11,24 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A fault is the failure of a store: it is set once, by the first failed write, and never reset. It
+// A fault is the failure of a store. It is set once, by the first failed write, and never reset. It
 // is also Pebble's logger, whose Fatalf would end the process.
 //
-// Closing failed does two things at once: callers see the fault, and the disk discards all changes.
-// A discarded write is therefore never acknowledged.
+// Closing failed has two effects at once: callers see the fault, and the disk discards all changes.
+// So a discarded write is never acknowledged.
 type fault struct {
 	failed  chan struct{} // closed when err is set
-	running atomic.Int64  // goroutines inside Pebble: of run
+	running atomic.Int64  // number of goroutines of run inside Pebble
 
 	mu         sync.Mutex // guards the fields below
 	err        error
 	damage     error  // the first damage that Pebble found in the background
-	publishing func() // a test's: called before failed is closed, if it is not nil
+	publishing func() // for tests: called before failed is closed, if it is not nil
 }
 
 func newFault() *fault { return &fault{failed: make(chan struct{})} }
 
-// set makes the store fail: from then on it changes nothing.
+// set makes the store fail. From then on it changes nothing.
 func (f *fault) set(cause error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,9 +79,9 @@ func (f *fault) takeDamage() error {
 	return err
 }
 
-// write runs fn, which calls Pebble to write, so that the caller neither dies nor hangs with it: a
-// panic, the end of the goroutine by Fatalf and a failed store are returned as errors. If fn
-// still blocks then, its goroutine leaks.
+// write runs fn, which calls Pebble to write, in a separate goroutine, so that the caller neither
+// dies nor hangs with it. It returns an error after a panic, if Fatalf has ended the goroutine, or
+// when the store fails. If fn still blocks then, its goroutine leaks.
 func (f *fault) write(fn func() error) error {
 	return f.run(fn, func(cause error) error {
 		f.set(cause)
@@ -89,7 +89,8 @@ func (f *fault) write(fn func() error) error {
 	})
 }
 
-// read is write for functions that only read: damaged bytes cause a panic, after which the store continues.
+// read is write for functions that only read. Damaged bytes may cause a panic, after which the
+// store continues.
 func (f *fault) read(fn func() error) error {
 	return f.run(fn, func(cause error) error {
 		return fmt.Errorf("%w: %w", storage.ErrDamaged, cause)
@@ -110,8 +111,8 @@ func readValue[T any](f *fault, fn func() (T, error)) (T, error) {
 	return value, nil
 }
 
-// lookUp is read in the caller's own goroutine: a second goroutine and two switches cost as much as
-// a read of a table. fn takes no lock of Pebble that a failure could leave held.
+// lookUp is read in the caller's goroutine, because a second goroutine and two switches cost as
+// much as a read of a table. fn must not take locks of Pebble that a failure could leave held.
 func (f *fault) lookUp(fn func() error) (err error) {
 	if err := f.get(); err != nil {
 		return err
@@ -127,11 +128,12 @@ func (f *fault) lookUp(fn func() error) (err error) {
 	return fn()
 }
 
-// inLookUp reports whether the calling goroutine is inside lookUp: it belongs to the application,
-// so it must not be ended.
+// inLookUp reports whether the calling goroutine is inside lookUp. Such a goroutine belongs to the
+// application and must not be ended.
 func inLookUp() bool { return isCalledBy("(*fault).lookUp") }
 
-// isCalledBy reports whether a function whose name ends so is on the stack of the calling goroutine.
+// isCalledBy reports whether a function whose name has this suffix is on the stack of the calling
+// goroutine.
 func isCalledBy(name string) bool {
 	pcs := make([]uintptr, 128)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs)])
@@ -182,11 +184,11 @@ func (f *fault) run(fn func() error, ended func(cause error) error) error {
 	}
 }
 
-// Infof and Errorf drop Pebble's log lines: its calls and events return the errors.
+// Infof and Errorf discard Pebble's log lines; its calls and events return the errors.
 func (*fault) Infof(string, ...any)  {}
 func (*fault) Errorf(string, ...any) {}
 
-// Pebble calls Fatalf when it cannot continue. If it returned, Pebble would continue and report
+// Fatalf is called when Pebble cannot continue. If it returned, Pebble would continue and report
 // success.
 func (f *fault) Fatalf(format string, args ...any) {
 	err := fmt.Errorf("pebble: "+format, args...)

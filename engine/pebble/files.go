@@ -40,7 +40,7 @@ func readInto(buf []byte, fsys vfs.FS, path string) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// makeDir makes a directory and its parents, durably.
+// makeDir creates a directory and its parents, durably.
 func makeDir(fsys vfs.FS, dir string) error {
 	if _, err := fsys.Stat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return err

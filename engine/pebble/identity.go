@@ -9,15 +9,15 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// An identity is the store's, with the format that the directory says.
+// An identity has the store's identity and the format in the directory.
 type identity struct {
 	core    *core
 	id      storage.Identity
-	raising sync.Mutex  // held while the identity is written again
-	raised  atomic.Bool // it has this build's format
+	raising sync.Mutex  // held while the identity is rewritten
+	raised  atomic.Bool // the directory has this build's format
 }
 
-// raiseFormat gives a store of an older format this build's, before the first write that an older
+// raiseFormat raises the format of a store to this build's before the first write that an older
 // build would misread.
 func (i *identity) raiseFormat() error {
 	if i.raised.Load() {

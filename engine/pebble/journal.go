@@ -7,7 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// A journal is the batches' journal entries.
+// A journal reads and trims the journal entries of batches.
 type journal struct {
 	core    *core
 	reader  *reader
@@ -22,8 +22,8 @@ func (j *journal) TrimJournal(below uint64) error {
 		return j.core.fault.get()
 	}
 	p := j.core.db.NewBatch()
-	// It never begins at the first entry: every read would have to skip a tombstone that covers the
-	// range of earlier ones.
+	// The range never starts at the first entry: otherwise every read would have to skip a
+	// tombstone that covers earlier ranges.
 	must(p.DeleteRange(journalKey(from), journalKey(below), nil))
 	must(p.Set([]byte{trimKey}, binary.BigEndian.AppendUint64(nil, below), nil))
 	if err := j.core.fault.write(func() error { return j.core.db.Apply(p, pebble.NoSync) }); err != nil {

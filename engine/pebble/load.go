@@ -7,9 +7,9 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// load reads the packed batches of a store whose newest batch is last, with the notes of the drops
-// that concern them, into memory. They cannot be looked up before Memtable.Index. The caller has
-// called fault.read.
+// load reads the packed batches of a store, and the notes of drops for them, into memory. last is
+// the newest batch of the store. They cannot be looked up before Memtable.Index. load must be
+// called inside fault.read.
 func (l *packedLog) load(db *pebble.DB, last uint64) (err error) {
 	l.dropNotes = make(map[string]uint64)
 	err = eachIn(db, prefixSpan([]byte{dropSpace}), func(it *pebble.Iterator) error {
@@ -39,7 +39,7 @@ func (l *packedLog) load(db *pebble.DB, last uint64) (err error) {
 	})
 }
 
-// eachIn calls fn with an iterator at each key in span. The caller has called fault.read.
+// eachIn calls fn with an iterator at each key in span. It must be called inside fault.read.
 func eachIn(db *pebble.DB, span pebble.KeyRange, fn func(*pebble.Iterator) error) (err error) {
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: span.Start, UpperBound: span.End})
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // A logCheck is a disk from which Pebble opens the store read-only. It checks the logs that Pebble
-// reads, which are those that it replays: of the others, all is in tables.
+// replays; the contents of other logs are in tables.
 type logCheck struct {
 	vfs.FS // disk
 	disk   *disk
@@ -18,8 +18,8 @@ type logCheck struct {
 
 	mu      sync.Mutex // guards the fields below; held while a log is read
 	buf     []byte
-	durable uint64 // the newest batch that a durability record covers
-	err     error  // of the first log that was found damaged
+	durable uint64 // newest batch that a durability record covers
+	err     error  // error of the first damaged log
 }
 
 func newLogCheck(d *disk) *logCheck { return &logCheck{FS: d, disk: d} }
@@ -33,8 +33,8 @@ func (l *logCheck) Open(path string, o ...vfs.OpenOption) (vfs.File, error) {
 	return f, err
 }
 
-// wait waits for the checks and returns the error of the first log that was found damaged. Pebble
-// opens no more logs.
+// wait waits for the checks and returns the error of the first damaged log. It must be called after
+// Pebble has opened all logs.
 func (l *logCheck) wait() error {
 	l.checks.Wait()
 	return l.err

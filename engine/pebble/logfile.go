@@ -10,13 +10,12 @@ import (
 )
 
 const (
-	// minZeros and maxZeros bound how many zeros are written at once after the end of a log. In
-	// between it is as many as the log has bytes, so that a small log stays small.
+	// minZeros and maxZeros bound how many zeros are written at once after the end of a log.
+	// Between these bounds, the number is the length of the log, so that a small log stays small.
 	minZeros = 64 << 10
 	maxZeros = 1 << 20
 
-	// zerosPerSync is the mean number of bytes for each sync from which on zeros cost more than they
-	// save.
+	// zerosPerSync is the mean number of bytes per sync above which zeros cost more than they save.
 	zerosPerSync = 64 << 10
 )
 
@@ -28,7 +27,7 @@ type liveLogs struct {
 	files map[string]*logFile
 }
 
-// open opens a log for writing. What the file contains is an older log, which is replaced.
+// open opens a log for writing. It replaces an older log that the file may contain.
 func (l *liveLogs) open(path string, written *atomic.Uint64, reserve *reserve, open func() (vfs.File, error)) (vfs.File, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,9 +54,9 @@ func (l *liveLogs) remove(path string) {
 	delete(l.files, path)
 }
 
-// reader returns f, a log that was opened for reading. If the log is being written, f ends where it
-// ends now. A reader that read zeros where bytes are written a moment later, and then bytes after
-// them, would take the zeros for damage.
+// reader returns f, a log that was opened for reading. If the log is being written, the result ends
+// at its current end. Otherwise, a reader could read zeros where bytes are written a moment later,
+// then later bytes, and take the zeros for damage.
 func (l *liveLogs) reader(path string, f vfs.File) vfs.File {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,19 +66,19 @@ func (l *liveLogs) reader(path string, f vfs.File) vfs.File {
 	return f
 }
 
-// A logFile is one of Pebble's logs, opened for writing, with zeros after its end. Bytes that replace
-// others are synced faster than bytes that make the file longer, for which the file system also has
-// to write metadata. Pebble reuses its logs for this reason, but each is made longer when it is used
-// first. Readers take zeros for the end of the log, as they do after a crash.
+// A logFile is one of Pebble's logs, opened for writing, with zeros after its end. Overwriting
+// bytes is synced faster than extending the file, for which the file system must also write
+// metadata. Pebble reuses its logs for this reason, but each log is extended when it is first used.
+// Readers take zeros for the end of the log, as after a crash.
 type logFile struct {
 	vfs.File
-	pos     atomic.Int64   // of the next write. There is one writer
+	pos     atomic.Int64   // position of the next write; there is one writer
 	size    int64          // of the file
 	written *atomic.Uint64 // receives the number of zeros written
 	syncs   atomic.Int64
-	full    bool          // zeros could not be written
+	full    bool          // no space for zeros
 	reserve *reserve      // nil for none
-	end     *atomic.Int64 // up to which there is a reserve
+	end     *atomic.Int64 // the end up to which there is a reserve
 	closed  func()
 }
 
@@ -101,8 +100,8 @@ func (f *logFile) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// extend writes n zeros after the end of the file. There may not be room for them, which is no
-// failure.
+// extend writes n zeros after the end of the file. It is not a failure if they do not fit on the
+// disk.
 func (f *logFile) extend(n int64) {
 	if f.full {
 		return

@@ -11,13 +11,13 @@ type position struct {
 	size uint64
 }
 
-// manifests tracks how much of which MANIFEST is durable, for attest.go. A MANIFEST becomes the
-// current one when a marker that names it is durable.
+// manifests tracks for attestations how much of the current MANIFEST is durable. A MANIFEST becomes
+// the current one when a marker that names it is durable.
 type manifests struct {
 	mu      sync.Mutex // guards the fields below
-	current position   // of the current MANIFEST: its durable part
-	synced  position   // of the MANIFEST that is being written
-	marked  string     // the MANIFEST that a marker names which is not durable yet
+	current position   // durable part of the current MANIFEST
+	synced  position   // durable part of the MANIFEST that is being written
+	marked  string     // MANIFEST in a marker that is not durable yet
 }
 
 // noteCreated is called with the name of each file that is created in the directory.
@@ -52,8 +52,8 @@ func (m *manifests) noteMarked(name string) {
 	}
 }
 
-// durable returns how much of the current MANIFEST is durable; its name is empty if nothing
-// was written to one since the disk was opened.
+// durable returns the durable part of the current MANIFEST. The name is empty if no MANIFEST was
+// written since the disk was opened.
 func (m *manifests) durable() position {
 	m.mu.Lock()
 	defer m.mu.Unlock()

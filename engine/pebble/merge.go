@@ -6,8 +6,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/pebble/internal/memtable"
 )
 
-// merge calls fn for each claim that is in memory or at or after c, in key order. If both have a
-// key, that in memory is newer.
+// merge calls fn for each claim in memory and for each claim at or after c, in key order. If both
+// have a key, the claim in memory is newer.
 func merge(m *memtable.Sorted, c *cursor, fn func(key, record []byte) error) error {
 	ok := c.do(c.it.First)
 	for key, record := range m.All(claimSpace) {

@@ -18,7 +18,7 @@ const (
 	lockName     = storedir.LockName
 	reserveName  = "hapax-reserve"
 	runPrefix    = "hapax-run-"
-	// of the engine's sidecars, so that no name is one of Pebble's or of the store's
+	// prefix of the engine's sidecars, which distinguishes them from other files
 	sidecarPrefix = "sidecar-"
 	stageName     = "hapax-backup.tmp"
 	tmpSuffix     = ".tmp"
@@ -32,17 +32,17 @@ func tableName(number uint64) string { return fmt.Sprintf("%06d.sst", number) }
 
 func isTable(name string) bool { return strings.HasSuffix(name, ".sst") }
 
-// pebbleFile matches the names that Pebble gives to its files, except for the lock. Pebble itself
-// would also take 7.log for a log.
+// pebbleFile matches the names of Pebble's files, except for the lock. Pebble itself would also
+// take 7.log for a log.
 var pebbleFile = regexp.MustCompile(`^(\d{6,}\.(log|sst|blob)|(MANIFEST|OPTIONS|REMOTE-OBJ-CATALOG)-\d{6,}|` +
 	`CURRENT|(CURRENT|temporary)\.\d{6,}\.dbtmp|marker\.[a-z-]+\.\d{6,}\.[0-9A-Za-z-]+)$`)
 
-// isPebbleFile reports whether a name is one that Pebble gives.
+// isPebbleFile reports whether a name is that of a file of Pebble.
 func isPebbleFile(name string) bool { return pebbleFile.MatchString(name) }
 
 func isLog(name string) bool { return strings.HasSuffix(name, logSuffix) && isPebbleFile(name) }
 
-// isOurs reports whether a name is one that the store or Pebble gives.
+// isOurs reports whether a name is that of a file of the store or Pebble.
 func isOurs(name string) bool {
 	if isRun(name) {
 		return true

@@ -6,8 +6,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// An osFile is a file of the machine as Pebble needs it. The methods that depend on the system are in
-// osfile_linux.go and osfile_other.go.
+// An osFile is a file of the operating system with the methods that Pebble needs. The methods that
+// depend on the system are in osfile_linux.go and osfile_other.go.
 type osFile struct {
 	file      *os.File
 	syncRange bool // see SyncTo
@@ -45,7 +45,7 @@ func (f *osFile) Stat() (vfs.FileInfo, error) {
 	return osInfo{FileInfo: info}, nil
 }
 
-// An osInfo describes a file. It does not know its device, which Pebble needs for its metrics only.
+// An osInfo describes a file, without its device, which Pebble needs only for metrics.
 type osInfo struct{ os.FileInfo }
 
 // DeviceID implements vfs.FileInfo.

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ext4 writes a part of a file on request; other file systems ignore the request, as ZFS does, or were
+// ext4 writes a part of a file on request; other file systems ignore the request, like ZFS, or were
 // not tested.
 const ext4Magic = 0xef53
 
@@ -30,8 +30,8 @@ func (f *osFile) Prefetch(offset, length int64) error {
 // SyncData implements vfs.File.
 func (f *osFile) SyncData() error { return unix.Fdatasync(int(f.file.Fd())) }
 
-// SyncTo implements vfs.File. It starts to write the first bytes of the file, and waits for what it
-// started before, so that little is left to the sync at the end.
+// SyncTo implements vfs.File. It starts writing the first part of the file, and waits for the part
+// that was started before, so that little is left for the final sync.
 func (f *osFile) SyncTo(length int64) (full bool, err error) {
 	if !f.syncRange {
 		return true, f.SyncData()

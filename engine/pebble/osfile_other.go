@@ -21,7 +21,7 @@ func (f *osFile) SyncData() error { return f.file.Sync() }
 // SyncTo implements vfs.File.
 func (f *osFile) SyncTo(int64) (full bool, err error) { return true, f.file.Sync() }
 
-// syncDirFile does nothing on Windows, which gives no way to sync a directory.
+// syncDirFile does nothing on Windows, which cannot sync a directory.
 func syncDirFile(f *os.File) error {
 	if runtime.GOOS == "windows" {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// ownLogs are the names of the logs that were there when the store was opened, and of those that it
-// has made since. Close removes no others.
+// ownLogs has the names of the logs that existed when the store was opened, and of those that it
+// has created since. Close removes no other logs.
 type ownLogs struct {
 	mu    sync.Mutex // guards names
 	names map[string]bool
@@ -33,7 +33,7 @@ func (l *ownLogs) has(name string) bool {
 	return l.names[name]
 }
 
-// noteLogs notes the logs that the directory contains. It rejects a log that cannot be Pebble's, such as
+// noteLogs adds the logs in the directory. It rejects a log that cannot be Pebble's, such as
 // 20260101.log.
 func (d *disk) noteLogs() error {
 	names, err := d.List(d.dir)
@@ -61,11 +61,11 @@ func (d *disk) noteLogs() error {
 	return nil
 }
 
-// logsAhead is by how much the number of a log may exceed that of the newest table or MANIFEST. Each
+// logsAhead is how much the number of a log may exceed that of the newest table or MANIFEST. Each
 // memtable has a log, and becomes a table.
 const logsAhead = 1000
 
-// isForeignLog reports whether a file begins with something else than a chunk of a log, or zeros:
+// isForeignLog reports whether a file begins with neither a chunk of a log nor zeros:
 //
 //	CRC u32 | size u16 | type u8 | ...
 func isForeignLog(d *disk, name string) (bool, error) {

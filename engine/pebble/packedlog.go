@@ -8,16 +8,16 @@ import (
 	"github.com/hapax-dev/hapax/engine/pebble/internal/memtable"
 )
 
-// A packedLog is the packed batches in Pebble, with the notes of the drops that concern them.
+// A packedLog has the packed batches in Pebble, and the notes of the drops that concern them.
 type packedLog struct {
 	core     *core
 	memtable *memtable.Memtable
 
 	// ingest is held while claims are moved from packed batches into tables, and by operations that
-	// must not come in between: a drop, a backup. It guards the fields below.
+	// must not intervene: a drop, a backup. It guards the fields below.
 	ingest     sync.Mutex
-	packedFrom uint64            // packed batches exist from here on
-	dropNotes  map[string]uint64 // the contents of dropSpace
+	packedFrom uint64            // first packed batch that exists
+	dropNotes  map[string]uint64 // contents of dropSpace
 }
 
 // forgetPacked removes the packed batches up to seq. It need not be durable on return. The caller
@@ -42,9 +42,9 @@ func (l *packedLog) forgetPacked(seq uint64) error {
 	return nil
 }
 
-// noteDrops adds to the batch that drops the spans the notes for the next Open: which packed
-// batches, all up to the newest one, have claims that are dropped. It returns the prefixes of the
-// buckets. The caller holds ingest.
+// noteDrops adds notes to the batch that drops the spans, which tell the next Open that all current
+// packed batches have dropped claims of these buckets. It returns the prefixes of the buckets. The
+// caller holds ingest.
 func (l *packedLog) noteDrops(p *pebble.Batch, spans []pebble.KeyRange) (prefixes []string) {
 	seq := l.memtable.Newest()
 	for _, span := range spans {

@@ -59,7 +59,7 @@ func (r *reader) iterate(span pebble.KeyRange, fn func(*cursor) error) error {
 	return r.use(c, fn)
 }
 
-// newCursor returns a cursor on the current contents of span, for use.
+// newCursor returns a cursor on the current contents of span, to be passed to use.
 func (r *reader) newCursor(span pebble.KeyRange) (*cursor, error) {
 	if err := r.core.fault.get(); err != nil {
 		return nil, err

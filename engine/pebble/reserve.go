@@ -18,47 +18,49 @@ import (
 )
 
 const (
-	// reserveBytes is the least size of the reserve: for the files that Open writes in any case.
+	// reserveBytes is the minimum size of the reserve, for the files that Open always writes.
 	reserveBytes = 4 << 20
 
-	// dropBytes are left free by a reserve that is made again: more than a drop writes.
+	// dropBytes is how much a new reserve leaves free: more than a drop writes.
 	dropBytes = 1 << 20
 
-	// The reserve is ahead of a log by as much as that has, between these bounds.
+	// The reserve exceeds the size of a log by the log's size again, within these bounds.
 	minAhead = 64 << 10
 	maxAhead = 1 << 20
 
-	// batchBytes is about what a batch takes in the log in any case.
+	// batchBytes is the approximate minimum size of a batch in the log.
 	batchBytes = 128
 
-	// removalBytes is the maximum of the batches that remove state, after each Open without a reserve.
+	// removalBytes is the maximum size of all batches that remove state after an Open without a
+	// reserve.
 	removalBytes = 256 << 10
 
-	// freeingTime is how long claims wait for space that is being freed.
+	// freeingTime is how long claims wait until space is freed.
 	freeingTime = 2 * time.Second
 )
 
-// A reserve is a file that only takes space. Open writes the claims of the log to tables, for which a
-// full disk has no room: it then removes the reserve, and tries again. So the reserve is as large as the
-// logs that Open may find, and reserveBytes: it grows before they do, and if it cannot, the store fails
-// while there is still enough to open it again. A clean close leaves reserveBytes.
+// A reserve is a file that reserves disk space. Open writes the claims of the log to tables, which
+// do not fit on a full disk: it then removes the reserve and tries again. So the reserve has
+// reserveBytes and the size of the logs that Open may find. It grows before they do; if it cannot
+// grow, the store fails while there is still enough space to open it again. A clean close leaves
+// reserveBytes.
 //
-// While a store is open without a reserve, it accepts what drops a week, and some removals of state.
-// With claims or other state it would fill the disk once more.
+// While a store is open without a reserve, it accepts only drops of weeks and some removals of
+// state: claims or other state would fill the disk again.
 type reserve struct {
-	dir *storedir.Dir // nil for none: only the machine's own file system has one
+	dir *storedir.Dir // nil if there is no reserve: only the machine's file system has one
 
-	short   atomic.Bool // it could not be made after Open
-	removed int         // bytes of the batches that were accepted meanwhile; used by Apply
+	short   atomic.Bool // it could not be created after Open
+	removed int         // size of the batches accepted meanwhile; used by Apply
 
 	mu    sync.Mutex // guards the fields below
 	begun bool       // the store is open
-	file  *os.File   // nil until there was room for it, and after close
+	file  *os.File   // nil if there was no space for it yet, and after close
 	size  int64
-	logs  []*atomic.Int64 // the ends of the logs that are not all in tables, in their order; 0 before the first write
+	logs  []*atomic.Int64 // ends of the logs that are not completely in tables, in order; 0 before the first write
 }
 
-// newLog returns where the end of a new log is to be noted.
+// newLog adds a new log, and returns the variable for its end.
 func (r *reserve) newLog() *atomic.Int64 {
 	log := new(atomic.Int64)
 	if r.dir == nil {
@@ -70,8 +72,8 @@ func (r *reserve) newLog() *atomic.Int64 {
 	return log
 }
 
-// forgetLogs forgets the oldest logs, which are in tables. live returns how many are not: it may omit
-// a new log as long as nothing is written to that.
+// forgetLogs forgets the oldest logs, which are in tables. live returns the number of other logs;
+// it may omit a new log to which nothing was written.
 func (r *reserve) forgetLogs(live func() (int, error)) {
 	r.mu.Lock()
 	written := len(r.logs)
@@ -88,7 +90,7 @@ func (r *reserve) forgetLogs(live func() (int, error)) {
 	r.logs = slices.Delete(r.logs, 0, min(written-n, len(r.logs)))
 }
 
-// need returns how large the reserve should be. The caller holds mu.
+// need returns the required size of the reserve. The caller holds mu.
 func (r *reserve) need() int64 {
 	n := int64(reserveBytes)
 	for _, log := range r.logs {
@@ -97,8 +99,8 @@ func (r *reserve) need() int64 {
 	return n
 }
 
-// begin opens the file of a store that has been opened, and makes it as large as it should be, if there
-// is room. It logs why not.
+// begin opens the file after the store was opened, and grows it to the required size. It logs an
+// error.
 func (r *reserve) begin(log *slog.Logger) {
 	if r.dir == nil {
 		return
@@ -114,8 +116,8 @@ func (r *reserve) begin(log *slog.Logger) {
 	}
 }
 
-// open opens the file, or makes it, also in place of a copy with holes, which take no space. The caller
-// holds mu.
+// open opens or creates the file. It replaces a copy with holes, which reserves no space. The
+// caller holds mu.
 func (r *reserve) open() error {
 	f, err := r.dir.OpenFile(reserveName, os.O_RDWR|os.O_CREATE)
 	if err != nil {
@@ -136,15 +138,15 @@ func (r *reserve) open() error {
 	return nil
 }
 
-// missing returns how much longer the file should be, and whether n bytes more are free than for that and for
-// a drop. The caller holds mu.
+// missing returns how much the file must grow, and whether n bytes are free in addition to that and
+// to the space for a drop. The caller holds mu.
 func (r *reserve) missing(n int64) (more int64, free bool) {
 	more = max(r.need()-r.size, 0)
 	usage, err := vfs.Default.GetDiskUsage(r.dir.Path())
 	return more, err != nil || usage.AvailBytes >= uint64(n+more+dropBytes)
 }
 
-// leaves reports whether n bytes can be allocated without taking the space of the reserve.
+// leaves reports whether n bytes can be allocated without using the space of the reserve.
 func (r *reserve) leaves(n int64) bool {
 	if r.dir == nil {
 		return true
@@ -155,7 +157,7 @@ func (r *reserve) leaves(n int64) bool {
 	return free
 }
 
-// restore makes the reserve as large as it should be, if as much and dropBytes more are free.
+// restore grows the reserve to the required size, if dropBytes remain free.
 func (r *reserve) restore() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -178,7 +180,8 @@ func (r *reserve) restore() error {
 	return err
 }
 
-// admit returns why a batch cannot be applied: there is no reserve, and the batch takes space.
+// admit returns an error if a batch cannot be applied, because there is no reserve and the batch
+// needs space.
 func (r *reserve) admit(b *storage.Batch) error {
 	if !r.short.Load() || b.Control && len(b.Claims) == 0 {
 		return nil
@@ -190,8 +193,8 @@ func (r *reserve) admit(b *storage.Batch) error {
 	return r.await()
 }
 
-// removalSize returns about how many bytes a batch takes that removes as many keys of the state as it puts,
-// 0 for any other.
+// removalSize returns the approximate size of a batch that removes at least as many state keys as
+// it puts, and 0 for any other batch.
 func removalSize(b *storage.Batch) int {
 	n, removals := len(b.Journal), 0
 	for i := range b.State {
@@ -207,7 +210,8 @@ func removalSize(b *storage.Batch) int {
 	return n + batchBytes
 }
 
-// await waits for the reserve before claims are written: Pebble may still be removing old logs and tables.
+// await waits for the reserve before claims are written, because Pebble may still be removing old
+// logs and tables.
 func (r *reserve) await() (err error) {
 	if !r.short.Load() {
 		return nil
@@ -219,7 +223,7 @@ func (r *reserve) await() (err error) {
 	}
 }
 
-// logGrows makes the reserve grow before a log does.
+// logGrows grows the reserve before a log grows.
 func (r *reserve) logGrows(log *atomic.Int64, end int64) error {
 	log.Store(end + min(max(end, minAhead), maxAhead))
 	r.mu.Lock()
@@ -233,8 +237,8 @@ func (r *reserve) logGrows(log *atomic.Int64, end int64) error {
 	return nil
 }
 
-// grow makes the file as large as it should be. A file system that cannot do that has no reserve. The
-// caller holds mu.
+// grow grows the file to the required size. If the file system does not support that, there is no
+// reserve. The caller holds mu.
 func (r *reserve) grow() error {
 	need := r.need()
 	if need <= r.size {
@@ -252,11 +256,11 @@ func (r *reserve) grow() error {
 	return err
 }
 
-// writeRandom writes bytes that no file system can store in less space.
+// writeRandom writes bytes that no file system can compress.
 func writeRandom(f *os.File, offset, n int64) error {
 	random, buf := rand.NewChaCha8([32]byte{}), make([]byte, 256<<10)
 	for end := offset + n; offset < end; offset += int64(len(buf)) {
-		_, _ = random.Read(buf) // it returns no error
+		_, _ = random.Read(buf) // never returns an error
 		if _, err := f.WriteAt(buf[:min(int64(len(buf)), end-offset)], offset); err != nil {
 			return err
 		}
@@ -264,7 +268,7 @@ func writeRandom(f *os.File, offset, n int64) error {
 	return nil
 }
 
-// shrink leaves what is needed to open a store that was closed.
+// shrink reduces the reserve to the size for a closed store.
 func (r *reserve) shrink() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -279,13 +283,13 @@ func (r *reserve) close() {
 	defer r.mu.Unlock()
 	r.begun = false
 	if r.file != nil {
-		_ = r.file.Close() // it has no content
+		_ = r.file.Close() // the file has no data
 		r.file = nil
 	}
 }
 
-// giveUp removes the file of a store that could not be opened, and reports whether there was one. The
-// disk discards changes, but not this one.
+// giveUp removes the file of a store that could not be opened, and reports whether there was one.
+// It bypasses the disk, which discards changes.
 func (r *reserve) giveUp() bool {
 	return r.dir != nil && r.dir.Remove(reserveName) == nil
 }

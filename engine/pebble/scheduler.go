@@ -9,27 +9,27 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// A scheduler lets Pebble compact as much as it allows itself, but not before the end of the
-// startup, which comes after Pebble's Open. At the end of its Open, Pebble waits for all
-// compactions, and it begins those that are due before that: a store would be opened after seconds
-// or minutes of rewriting.
+// A scheduler lets Pebble compact as much as it allows itself, but only after the startup, which
+// ends after Pebble's Open. Otherwise, Pebble would start all due number of running compactions
+// during its Open and wait for them, and opening a store could take minutes.
 //
-// Pebble asks by TrySchedule. If the answer is no, it waits for Schedule, which the goroutine of
-// the scheduler calls when a compaction ends, when a flush may have made others due, and now and
-// then. Pebble holds locks in its calls, and takes them in those of the goroutine.
+// Pebble asks for permission with TrySchedule. If that returns false, Pebble waits for Schedule,
+// which the scheduler's goroutine calls when a compaction ends, when a flush may have made others
+// due, and at intervals. Pebble holds locks when it calls the scheduler, and takes them when the
+// goroutine calls it.
 type scheduler struct {
 	db      pebble.DBForCompaction
 	startup *startup
-	wake    chan struct{} // takes one
+	wake    chan struct{} // capacity 1
 	stop    func()        // ends the goroutine
 	end     chan struct{}
 	done    chan struct{} // closed when the goroutine has ended; nil if there is none
 
-	mu      sync.Mutex // guards the fields below; not held in calls of db that take locks
+	mu      sync.Mutex // guards the fields below; not held during calls of db that take locks
 	started bool
 	running int       // compactions
 	damaged time.Time // when a compaction last met damage
-	rested  time.Time // when compactions may begin again after that
+	rested  time.Time // when compactions may start again after that
 }
 
 var (
@@ -37,7 +37,7 @@ var (
 	_ pebble.CompactionGrantHandle = (*scheduler)(nil)
 )
 
-// grantInterval is how often the goroutine looks for waiting compactions that it was not woken for.
+// grantInterval is how often the goroutine checks for waiting compactions without being woken.
 const grantInterval = 100 * time.Millisecond
 
 func newScheduler(u *startup) *scheduler {
@@ -45,7 +45,7 @@ func newScheduler(u *startup) *scheduler {
 	return &scheduler{startup: u, wake: make(chan struct{}, 1), end: end, stop: sync.OnceFunc(func() { close(end) })}
 }
 
-// start begins to grant compactions at the end of the startup. It is called once, after Pebble is
+// start starts granting compactions at the end of the startup. It is called once, after Pebble is
 // open.
 func (s *scheduler) start() {
 	s.mu.Lock()
@@ -76,8 +76,8 @@ func (s *scheduler) grants(done chan struct{}) {
 	}
 }
 
-// grantOne grants one waiting compaction, if there is one and one more may run. While one waits,
-// Pebble does not ask for another, so that what is counted here is refused to none.
+// grantOne grants a waiting compaction, if there is one and another one may run. While one waits,
+// Pebble does not ask for another, so counting it here takes no permission from others.
 func (s *scheduler) grantOne() bool {
 	if !s.allows() {
 		return false
@@ -94,9 +94,9 @@ func (s *scheduler) grantOne() bool {
 	return false
 }
 
-// schedule runs the waiting compaction. Pebble (v2.1.7) panics if that was requested by a call
-// whose context ended while it waited. It has then unlocked what it locked and forgotten that
-// compaction, and looks for another one when it is asked again.
+// schedule runs the waiting compaction. Pebble (v2.1.7) panics if the compaction was requested by a
+// call whose context ended while it waited. By then, Pebble has released its locks and forgotten
+// the compaction, and it looks for another one on the next call.
 func (s *scheduler) schedule() (scheduled bool) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -115,7 +115,7 @@ func (s *scheduler) allows() bool {
 	return s.mayRun()
 }
 
-// begin counts one more running compaction, if that is allowed.
+// begin counts another running compaction, if it may run.
 func (s *scheduler) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,11 +126,11 @@ func (s *scheduler) begin() bool {
 	return may
 }
 
-// damageRest is the pause after two compactions in this time have met damage. Pebble would repeat one
-// of L0 at once, forever.
+// damageRest is the pause after two compactions within this time have met damage. Pebble would
+// endlessly repeat a compaction of L0 without a pause.
 const damageRest = 10 * time.Second
 
-// metDamage is called after a compaction. Pebble may hold locks in its call.
+// metDamage is called after a compaction that met damage. Pebble may hold locks.
 func (s *scheduler) metDamage() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +156,7 @@ func (s *scheduler) poke() {
 // Register implements pebble.CompactionScheduler.
 func (s *scheduler) Register(_ int, db pebble.DBForCompaction) { s.db = db }
 
-// Unregister implements pebble.CompactionScheduler. No method of db is called after it.
+// Unregister implements pebble.CompactionScheduler. After it, no method of db is called.
 func (s *scheduler) Unregister() {
 	s.mu.Lock()
 	s.started = false
@@ -172,7 +172,7 @@ func (s *scheduler) Unregister() {
 func (s *scheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) {
 	granted := s.begin()
 	if !granted {
-		s.poke() // for the case that one has just ended
+		s.poke() // in case a compaction has just ended
 	}
 	return granted, s
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// The sidecars of the engine.
+// sidecars reads and writes the engine's sidecars.
 type sidecars struct{ core *core }
 
 func sidecarName(name string) (string, error) {

@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// A startup is the time from Open until the first batch is durable, until space is to be freed, or,
-// if neither happens, until startupTime has passed. Compactions and seals that are due begin at its
-// end: they would take the processor and the disk from the engine that loads its filters, and from
-// the first batch.
+// A startup is the time from Open until the first batch is durable, space must be freed, or
+// startupTime has passed. Due compactions and seals start only at its end, because they would
+// compete for processor and disk with the first batch and with the engine, which loads its filters.
 type startup struct {
 	once sync.Once
 	over chan struct{} // closed at the end
 }
 
-// startupTime is the default of the longest startup.
+// startupTime is the default maximum of a startup.
 const startupTime = time.Second
 
 func newStartup() *startup { return &startup{over: make(chan struct{})} }

@@ -9,7 +9,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A meter measures the store.
+// A meter measures the size of the store.
 type meter struct {
 	core        *core
 	claimReader *claimReader
@@ -28,7 +28,7 @@ func (m *meter) Usage() (u storage.Usage, err error) {
 		}
 		info, err := m.core.disk.Stat(m.core.disk.path(name))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // deleted since
+			continue // the file was deleted meanwhile
 		}
 		if err != nil {
 			return u, fmt.Errorf("hapax: reading the store's directory: %w", err)
@@ -36,7 +36,7 @@ func (m *meter) Usage() (u storage.Usage, err error) {
 		u.DiskBytes += uint64(info.Size())
 	}
 	held, err := m.reclaimer.held(m.reclaimer.spans.list())
-	if err != nil && !errors.As(err, new(*storage.DamageError)) { // the rest of them counts as nothing
+	if err != nil && !errors.As(err, new(*storage.DamageError)) { // unreadable parts count as 0
 		return u, err
 	}
 	waiting, err := m.reclaimer.waitingFiles()

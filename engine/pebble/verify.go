@@ -69,8 +69,8 @@ func (v *verification) files() error {
 	return nil
 }
 
-// tables returns the names of the files of the store's tables: others are being written, or waiting
-// to be deleted.
+// tables returns the file names of the store's tables, without files that are being written or
+// waiting for deletion.
 func (v *verification) tables() ([]string, error) {
 	return readValue(v.verifier.core.fault, func() (names []string, err error) {
 		levels, err := v.verifier.core.db.SSTables()

@@ -13,14 +13,15 @@ import (
 // maxUnsynced is how many batches may wait for their sync before Apply waits for one.
 const maxUnsynced = 1024
 
-// manyClaims is how many claims take longer to put into a table than a change of goroutines.
+// manyClaims is the number of claims for which adding them to a table takes longer than switching
+// goroutines.
 const manyClaims = 64
 
-// A commit is a batch on its way to the disk.
+// A commit is a batch that is being written.
 type commit struct {
 	seq   uint64
 	batch *pebble.Batch
-	done  chan error // takes one
+	done  chan error // capacity 1
 }
 
 // A writer applies batches.
@@ -30,8 +31,8 @@ type writer struct {
 	attester *attester
 	sealer   *sealer
 	memtable *memtable.Memtable
-	applied  uint64       // the newest batch that was applied; Apply is called by one goroutine at a time
-	unsynced chan *commit // in the order of the batches
+	applied  uint64       // newest applied batch; only one goroutine at a time calls Apply
+	unsynced chan *commit // in order
 	packed   []byte       // used by Apply
 }
 
@@ -55,11 +56,11 @@ func (w *writer) Apply(b *storage.Batch) (wait func() error, err error) {
 	}
 	c := &commit{seq: b.Seq, batch: w.pack(b), done: make(chan error, 1)}
 	if err := w.core.fault.write(func() error { return w.core.db.ApplyNoSyncWait(c.batch, pebble.Sync) }); err != nil {
-		w.core.fault.set(err) // visible or not, durable or not: unknown
+		w.core.fault.set(err) // it is unknown whether the batch is visible or durable
 		return nil, w.core.fault.get()
 	}
 	if len(b.Claims) >= manyClaims {
-		runtime.Gosched() // Pebble's goroutine writes the log while the claims go into the table
+		runtime.Gosched() // let Pebble's goroutine write the log while the claims are added to the table
 	}
 	w.applied = b.Seq
 	w.sealer.logged.Add(uint64(c.batch.Len()))
@@ -82,22 +83,22 @@ func (w *writer) await(c *commit) error {
 	case <-w.core.fault.failed:
 	}
 	select {
-	case err := <-c.done: // it was durable before the store failed, or caused the failure
+	case err := <-c.done: // the batch was durable before the store failed, or caused the failure
 		return err
 	default:
 		return w.core.fault.get()
 	}
 }
 
-// sync waits for the batches one after the other, until unsynced is closed.
+// sync waits for each batch in order, until unsynced is closed.
 func (w *writer) sync() {
 	for c := range w.unsynced {
 		err := c.batch.SyncWait()
 		if err != nil {
 			w.core.fault.set(fmt.Errorf("syncing the log: %w", err))
 		}
-		// After a failure, the disk discards writes and Pebble reports success: the fault was set
-		// before.
+		// After a failure, the disk discards writes and Pebble reports success, but the fault is
+		// already set.
 		if err := w.core.fault.get(); err != nil {
 			c.done <- err
 			continue
@@ -114,7 +115,7 @@ func (w *writer) sync() {
 	}
 }
 
-// pack makes one batch of Pebble.
+// pack returns the batch for Pebble.
 func (w *writer) pack(b *storage.Batch) *pebble.Batch {
 	w.packed = memtable.AppendPacked(w.packed[:0], b.Claims)
 	size := 96 + durabilitySize + len(b.Journal) + len(w.packed)

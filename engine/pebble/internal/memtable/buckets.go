@@ -5,18 +5,18 @@ import (
 	"slices"
 )
 
-// Buckets lists the buckets with claims that are not in memory any more, by prefixes. Seeking each
-// bucket in each run takes long, so that is done once: later buckets come from sealed tables. A bucket
-// is not forgotten before it is dropped, so that none is missed.
+// Buckets lists the buckets whose claims are no longer in memory, by prefix. Seeking each bucket in
+// each run takes long, so that is done once; later buckets are added from sealed tables. A bucket
+// is not removed before it is dropped, so none is missed.
 type Buckets struct {
-	Complete bool            // all buckets are listed
-	Claimed  map[string]bool // false if claims of the bucket were removed: there may be none left
+	Complete bool            // the list has all buckets
+	Claimed  map[string]bool // false if claims of the bucket were removed, and none may be left
 	drops    int
 }
 
 func newBuckets() Buckets { return Buckets{Claimed: make(map[string]bool)} }
 
-// clone returns a list that also has the buckets of tables in memory, of which the newer come first.
+// clone returns a copy of the list with the buckets of tables in memory, newer tables first.
 func (l *Buckets) clone(tables []*Table) Buckets {
 	c := *l
 	c.Claimed = maps.Clone(l.Claimed)
@@ -38,7 +38,7 @@ func (l *Buckets) add(t *Table) {
 	}
 }
 
-// complement makes the list complete by all buckets that had claims when a clone was made. It does
+// complement completes the list with all buckets that had claims when a clone was made. It does
 // nothing if a bucket was dropped since.
 func (l *Buckets) complement(clone *Buckets, prefixes []string) {
 	if l.drops != clone.drops {
@@ -52,7 +52,7 @@ func (l *Buckets) complement(clone *Buckets, prefixes []string) {
 	l.Complete = true
 }
 
-// drop removes buckets, in which nothing is claimed any more.
+// drop removes buckets. No later claims are in them.
 func (l *Buckets) drop(prefixes []string) {
 	l.drops++
 	for _, prefix := range prefixes {

@@ -1,6 +1,6 @@
 package memtable
 
-// Load adds a packed batch. It omits buckets that were dropped after it. Nothing else uses the
+// Load adds a packed batch without the buckets that were dropped after it. Nothing else may use the
 // tables until Index has returned.
 func (m *Memtable) Load(seq uint64, packed []byte, dropNotes map[string]uint64) error {
 	t := m.active
@@ -28,7 +28,7 @@ func (t *Table) reserve(n int) {
 	}
 }
 
-// load adds an entry that get does not find until index is called.
+// load adds an entry, which get does not find before Index.
 func (t *Table) load(bucket uint32, tail, record []byte) {
 	off := len(t.arena)
 	t.arena = appendEntry(t.arena, bucket, tail, record)
@@ -46,9 +46,9 @@ func (m *Memtable) Index() {
 	}
 }
 
-// indexAll fills the slots of a table whose entries were added by load.
+// indexAll fills the slots of a table whose entries load has added.
 func (t *Table) indexAll() {
-	t.grow(slotsFor(t.keys)) // of empty ones
+	t.grow(slotsFor(t.keys)) // replaces empty slots
 	t.keys = 0
 	var writes [64]tableWrite
 	var offs [len(writes)]uint32

@@ -1,7 +1,7 @@
-// Package memtable has the claims that are not in tables on disk yet. It finds them by key, lists and
-// sorts them for scans and for their tables, and restores them from packed batches after a kill. A
-// table fills until it is frozen, and is given up when its claims are on disk. Much of the memory is
-// not Go's, so users of a table release it.
+// Package memtable keeps the claims that are not in tables on disk yet. It finds them by key, lists
+// and sorts them for scans and for their tables, and restores them from packed batches after a
+// kill. A table is filled until it is frozen, and freed when its claims are on disk. Much of the
+// memory is outside the Go heap, so users must release tables.
 package memtable
 
 import (
@@ -12,10 +12,10 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A Memtable has the claims that are not in tables on disk yet: the table that Apply fills, and at most
-// one earlier table, which is frozen while its claims are written. Its entry for a key is always newer
-// than those on disk; a key without an entry is there or absent. All methods are safe for concurrent
-// use, but only one goroutine at a time may call Apply and Freeze.
+// A Memtable has the claims that are not in tables on disk yet: the table that Apply fills, and at
+// most one earlier table, which is frozen while its claims are written. Its entry for a key is
+// always newer than those on disk. A key without an entry may be on disk. All methods are safe for
+// concurrent use, but only one goroutine at a time may call Apply and Freeze.
 type Memtable struct {
 	limit uint64 // a table of this size is full
 	seed  maphash.Seed
@@ -85,7 +85,7 @@ func (m *Memtable) Freeze() *Table {
 	if m.Frozen() != nil || m.newestActive() == 0 {
 		return nil
 	}
-	next := newTable(m.seed, m.limit, m.active.keys) // some megabytes, zeroed: not under the lock
+	next := newTable(m.seed, m.limit, m.active.keys) // without the lock, because it zeroes some megabytes
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.frozen, m.active = m.active, next
@@ -106,7 +106,7 @@ func (m *Memtable) Frozen() *Table {
 	return m.frozen
 }
 
-// Sealed removes the frozen table: its claims are on disk.
+// Sealed removes the frozen table, whose claims are on disk.
 func (m *Memtable) Sealed() {
 	m.mu.Lock()
 	t := m.frozen
@@ -114,11 +114,11 @@ func (m *Memtable) Sealed() {
 	close(t.done)
 	m.frozen = nil
 	m.mu.Unlock()
-	t.release() // not under the lock: it may take some milliseconds
+	t.release() // without the lock, because it may take some milliseconds
 }
 
-// Get returns the newest entry for a key: none (known is false), its removal (record is nil) or its
-// record, a copy.
+// Get returns the newest entry for a key: none (known is false), a removal (record is nil) or a
+// copy of its record.
 func (m *Memtable) Get(key []byte) (record []byte, known bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -145,8 +145,8 @@ func (m *Memtable) Drop(prefixes []string) {
 	m.known.drop(prefixes)
 }
 
-// Knows reports whether a table has had claims of a bucket. If none has, no
-// packed batch has any.
+// Knows reports whether a table has had claims of a bucket. If not, no packed batch has claims of
+// it.
 func (m *Memtable) Knows(prefix string) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -167,21 +167,21 @@ func (m *Memtable) Newest() uint64 {
 	return m.active.last
 }
 
-// Moment returns the contents of one table, which is not released yet.
+// Moment returns the current contents of a table that is not released yet.
 func (m *Memtable) Moment(t *Table) Moment {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return momentOf([]*Table{t})
 }
 
-// IsDropped reports whether a bucket was dropped since from tables that are not released yet.
+// IsDropped reports whether a bucket was dropped from unreleased tables since the moment.
 func (m *Memtable) IsDropped(at Moment) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return slices.ContainsFunc(at, func(f frame) bool { return f.drops != f.table.drops })
 }
 
-// BytesOf returns about how many bytes of packed batches a bucket's claims in memory have.
+// BytesOf returns the approximate size of a bucket's claims in memory in packed batches.
 func (m *Memtable) BytesOf(prefix string) (n uint64) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -193,7 +193,7 @@ func (m *Memtable) BytesOf(prefix string) (n uint64) {
 	return n
 }
 
-// tables returns the tables, the newer first. The caller holds mu.
+// tables returns the tables, newer first. The caller holds mu.
 func (m *Memtable) tables() []*Table {
 	if m.frozen == nil {
 		return []*Table{m.active}

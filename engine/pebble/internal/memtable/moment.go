@@ -7,16 +7,16 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A Moment is the contents of tables at one time, the newer table first; later changes do not affect
-// it. It is valid until its tables are released, or for as long as it is used if they never are.
+// A Moment has the contents of tables at one time, newer table first. Later changes do not affect
+// it. It is valid until its tables are released.
 type Moment []frame
 
-// A frame is a table at one time.
+// A frame is the state of a table at one time.
 type frame struct {
 	table   *Table // keeps the arena in memory
 	arena   []byte
 	buckets []tableBucket
-	keys    int // about its number of entries
+	keys    int // approximate number of entries
 	drops   int
 }
 
@@ -31,7 +31,7 @@ func momentOf(tables []*Table) (at Moment) {
 	return at
 }
 
-// selects returns a function that reports whether the span contains the key of an entry.
+// selects returns a function that reports whether the key of an entry is in the span.
 func (f frame) selects(span storage.Span) func(e entry) bool {
 	start := span.Start()
 	if len(start) == 0 {
@@ -53,7 +53,7 @@ func (f frame) selects(span storage.Span) func(e entry) bool {
 	}
 }
 
-// prefixes returns those of all buckets, in order.
+// prefixes returns the prefixes of all buckets, in order.
 func (m Moment) prefixes() (all []string) {
 	for _, f := range m {
 		for i := range f.buckets {

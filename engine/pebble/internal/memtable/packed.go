@@ -10,8 +10,8 @@ import (
 	"github.com/hapax-dev/hapax/internal/decode"
 )
 
-// The claims of a batch are one value in the store, kept until they are in tables. It is a sequence of
-// runs, each of adjacent claims in one bucket, in the order of the batch:
+// The claims of a batch are stored as one value until they are in tables. The value is a sequence
+// of runs, each with adjacent claims of one bucket, in the order of the batch:
 //
 //	+---------------+------------+--------+   count times: +----------+------------------------+------+--------+
 //	| count uvarint | len uvarint| prefix |                | tail len | record len + 1, or 0   | tail | record |
@@ -40,11 +40,11 @@ func AppendPacked(dst []byte, claims []storage.ClaimWrite) []byte {
 
 var errPacked = errors.New("a packed batch is not as it would be written")
 
-// CheckPacked reports whether b is damaged.
+// CheckPacked returns an error if b is damaged.
 func CheckPacked(b []byte) error { return eachPacked(b, func([]byte) bool { return true }, nil) }
 
-// eachPacked calls run for each run, and claim for each of its claims unless run returns that they
-// are to be skipped. Record is nil for a removal. The slices share memory with b.
+// eachPacked calls run for each run, and claim for each of its claims unless run says to skip them.
+// Record is nil for a removal. The slices share memory with b.
 func eachPacked(b []byte, run func(prefix []byte) (skip bool), claim func(tail, record []byte)) error {
 	d := decode.Decoder{Rest: b}
 	var last []byte
@@ -84,7 +84,7 @@ func packedClaim(d *decode.Decoder) (tail, record []byte) {
 	return tail, record
 }
 
-// recordLength is the length field before a record: its length plus one, and 0 for a removal.
+// recordLength returns the length field of a record: its length plus one, or 0 for a removal.
 func recordLength(record []byte) uint64 {
 	if record == nil {
 		return 0

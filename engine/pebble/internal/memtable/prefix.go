@@ -7,8 +7,8 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-// SplitPrefix splits a claim's key into the prefix of its bucket and the tail. A key that no engine
-// made is all prefix.
+// SplitPrefix splits a claim's key into the prefix of its bucket and the tail. The tail of an
+// invalid key is nil.
 func SplitPrefix(key []byte) (prefix, tail []byte) {
 	for at := 0; ; {
 		i := bytes.IndexByte(key[at:], 0)
@@ -29,12 +29,12 @@ func SplitPrefix(key []byte) (prefix, tail []byte) {
 	}
 }
 
-// firstBucket returns the prefix of the first claim's bucket, and how many claims at the beginning
-// are in it.
+// firstBucket returns the prefix of the first claim's bucket, and the number of leading claims in
+// it.
 func firstBucket(claims []storage.ClaimWrite) (prefix []byte, n int) {
 	prefix, tail := SplitPrefix(claims[0].Key)
 	same := bytes.HasPrefix
-	if tail == nil { // no engine made the key
+	if tail == nil { // an invalid key
 		same = bytes.Equal
 	}
 	for n = 1; n < len(claims) && same(claims[n].Key, prefix); n++ {

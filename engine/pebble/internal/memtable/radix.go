@@ -6,17 +6,16 @@ import (
 )
 
 const (
-	// radixFewest is the least number of entries for another partition; fewer are sorted by
-	// insertion.
+	// radixFewest is the minimum number of entries for a partition; fewer are sorted by insertion.
 	radixFewest = 48
 
-	// radixBits is the maximum number of bits of a partition: the memory that it writes to at one
-	// time stays in the cache.
+	// radixBits is the maximum number of bits of a partition, so that the memory to which it writes
+	// fits into the processor's cache.
 	radixBits = 9
 )
 
-// sort sorts the entries by bucket, by head and, where heads are equal, by the bytes after them. It
-// is a radix sort from the most significant bit on, in place.
+// sort sorts the entries by bucket, head and, if heads are equal, the following bytes. It is an
+// in-place radix sort that starts with the most significant bit.
 func (s *Sorted) sort() {
 	begin := uint32(0)
 	for rank, end := range partition(s.refs, len(s.prefixes), digit{ofBucket: true}) {
@@ -25,8 +24,8 @@ func (s *Sorted) sort() {
 	}
 }
 
-// sortHeads sorts entries of one bucket, whose heads are those of their tails without the first depth
-// bytes, in which they are equal.
+// sortHeads sorts entries of one bucket by their heads, which follow the first depth bytes of the
+// tails. The tails are equal in these bytes.
 func (s *Sorted) sortHeads(refs []ref, depth int) {
 	if len(refs) < radixFewest {
 		s.sortFew(refs)
@@ -99,8 +98,8 @@ func (d digit) of(r ref) uint32 {
 	return uint32(r.head << (d.common & 63) >> (d.rest & 63))
 }
 
-// partition puts entries in the order of their digits, which are less than n, and returns where
-// those of each digit end.
+// partition sorts entries by their digits, which are less than n, and returns the end of each
+// digit's entries.
 func partition(refs []ref, n int, digit digit) (ends []uint32) {
 	ends = make([]uint32, n)
 	for _, r := range refs {

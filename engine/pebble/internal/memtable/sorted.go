@@ -17,15 +17,15 @@ import (
 // included.
 type Sorted struct {
 	frames   Moment
-	prefixes []string // of all buckets, in order
-	common   []int    // for each prefix: bytes in which the tails begin alike
+	prefixes []string // prefixes of all buckets, in order
+	common   []int    // for each prefix: number of leading bytes that its tails share
 	refs     []ref
 	free     func() // frees refs
 }
 
-// A ref refers to an entry. It contains the part of the key that distinguishes most keys.
+// A ref refers to an entry. It contains the part of the key in which most keys differ.
 type ref struct {
-	head  uint64 // the first bytes of the tail after those that all tails of the bucket begin with
+	head  uint64 // first bytes of the tail after those that all tails of the bucket share
 	place uint32 // twice the rank of the bucket's prefix, plus the number of the frame
 	off   uint32
 }
@@ -40,7 +40,7 @@ func (m Moment) Sorted(span storage.Span) *Sorted {
 	return s
 }
 
-// unsorted returns all entries that a span selects, including those that newer ones replaced.
+// unsorted returns all entries that a span selects, including replaced ones.
 func (m Moment) unsorted(span storage.Span) *Sorted {
 	s := &Sorted{frames: m, prefixes: m.prefixes()}
 	rank := make(map[string]uint32, len(s.prefixes))
@@ -75,9 +75,9 @@ func (m Moment) unsorted(span storage.Span) *Sorted {
 	return s
 }
 
-// common returns, for each of n ranks, a number of bytes in which the tails of its buckets begin alike:
-// ids that share a long prefix are sorted by the bytes that distinguish them. It reads no more of the
-// entries than until the tails of all ranks differ in their heads.
+// common returns, for each of n ranks, a number of leading bytes that the tails of its buckets
+// share, so that ids with a long common prefix are sorted by the bytes in which they differ. It
+// stops reading entries when the tails of all ranks differ in their heads.
 func (m Moment) common(ranks [][]uint32, n int) []int {
 	common, first, alike := make([]int, n), make([][]byte, n), n
 	for i, f := range m {
@@ -141,13 +141,13 @@ func (s *Sorted) All(space byte) iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// Free frees memory, after the last use. It need not be called.
+// Free frees the memory. Calling it is optional.
 func (s *Sorted) Free() { s.free() }
 
 // Len returns the number of claims.
 func (s *Sorted) Len() int { return len(s.refs) }
 
-// Bytes returns about how much memory the claims have.
+// Bytes returns the approximate size of the claims in memory.
 func (s *Sorted) Bytes() (n int) {
 	for _, f := range s.frames {
 		n += len(f.arena)
@@ -161,10 +161,10 @@ func (s *Sorted) Key(dst []byte, i int) []byte {
 	return append(append(dst, s.prefixes[r.place>>1]...), s.entry(r).tail...)
 }
 
-// BeginsBucket reports whether claim i and the one before it are in different buckets.
+// BeginsBucket reports whether claim i and the previous claim are in different buckets.
 func (s *Sorted) BeginsBucket(i int) bool { return s.refs[i].place>>1 != s.refs[i-1].place>>1 }
 
-// Search returns the position of the first claim whose key is not less.
+// Search returns the index of the first claim whose key is at least key.
 func (s *Sorted) Search(key []byte) int {
 	var own []byte
 	return sort.Search(len(s.refs), func(i int) bool {
@@ -173,7 +173,7 @@ func (s *Sorted) Search(key []byte) int {
 	})
 }
 
-// prefetch loads entries, which are at random places, as table.prefetch loads slots.
+// prefetch loads entries, which are at random places, into the processor's cache.
 func (s *Sorted) prefetch(refs []ref) {
 	var read byte
 	for _, r := range refs {
@@ -185,7 +185,7 @@ func (s *Sorted) prefetch(refs []ref) {
 
 func (s *Sorted) entry(r ref) entry { return entryAt(s.frames[r.place&1].arena, r.off) }
 
-// compare puts the newest of the entries of a key first.
+// compare orders the entries of a key newest first.
 func (s *Sorted) compare(a, b ref) int {
 	if c := cmp.Compare(a.place>>1, b.place>>1); c != 0 {
 		return c

@@ -10,11 +10,12 @@ import (
 	"github.com/hapax-dev/hapax/internal/offheap"
 )
 
-// A Table has the claims of consecutive batches that are not in tables on disk yet: exactly the writes of their batches, removals included, the newest write of each key. It is
-// only in memory, and is restored from the packed batches (packed.go) when the store is opened.
+// A Table has the claims of consecutive batches that are not in tables on disk yet: the newest
+// write of each key, removals included. It is only in memory, and is restored from the packed
+// batches (packed.go) when the store is opened.
 //
-// The bytes are contiguous in an arena that only grows, so that a slice of it stays valid while the
-// writer appends. An entry is
+// The entries are contiguous in an arena that only grows, so that a slice of it stays valid while
+// the writer appends. An entry is
 //
 //	+-------------------+--------------------+--------------------------------------+------+--------+
 //	| bucket no uvarint | tail len uvarint   | record len + 1 uvarint, 0 = removed  | tail | record |
@@ -24,33 +25,33 @@ import (
 // of hash, then the entry's offset + 1, 0 = empty. For a claim on a UUID, these are 35 bytes of
 // entry and 11 to 21 of slots.
 //
-// Both may be outside of Go's heap (offheap.Make).
+// Both may be outside the Go heap (offheap.Make).
 //
-// Memtable.mu is held while its contents are used.
+// Memtable.mu guards its contents.
 type Table struct {
 	seed    maphash.Seed
 	arena   []byte
 	slots   []uint64
-	keys    int // distinct keys, removed ones included
+	keys    int // number of distinct keys, removed ones included
 	buckets []tableBucket
-	index   map[string]uint32 // of buckets by their prefix
-	owned   uint64            // bytes of buckets and index
+	index   map[string]uint32 // indices of buckets by prefix
+	owned   uint64            // size of buckets and index
 
-	users     atomic.Int32 // the Memtable, until the table is sealed, and views
+	users     atomic.Int32 // users: the Memtable, until the table is sealed, and views
 	freeArena func()
 	freeSlots func()
 
-	last  uint64        // its newest batch
-	drops int           // how often a bucket of it was dropped
+	last  uint64        // newest batch
+	drops int           // number of dropped buckets
 	done  chan struct{} // closed when a frozen table is sealed
 }
 
 // A tableBucket is the data of a bucket in a table.
 type tableBucket struct {
 	prefix  string
-	live    int    // keys with a record
-	removed int    // keys without
-	bytes   uint64 // of all entries, including those that newer ones replaced
+	live    int    // number of keys with a record
+	removed int    // number of removed keys
+	bytes   uint64 // size of all entries, including replaced ones
 	// below is the length of the arena when the bucket was dropped: entries before it are dropped.
 	below uint32
 }
@@ -59,25 +60,26 @@ const (
 	minSlots = 1 << 10
 	// usualEntry is the size of the entry of a claim on a UUID.
 	usualEntry = 35
-	// slotBytes is the maximum cost of a key in slots, on average between two doublings.
+	// slotBytes is the maximum average size of a key's slots between two doublings.
 	slotBytes = 16
-	// bucketBytes is the cost of a bucket in addition to its prefix, in the list and in the index,
-	// with space for both to grow.
+	// bucketBytes is the size of a bucket in the list and the index without its prefix, including
+	// space for growth.
 	bucketBytes = 128
 )
 
-// newTable returns an empty table that is full at limit bytes, and has room for keys.
+// newTable returns an empty table that is full at limit bytes and has slots for keys.
 func newTable(seed maphash.Seed, limit uint64, keys int) *Table {
 	t := &Table{seed: seed, index: make(map[string]uint32), done: make(chan struct{})}
 	t.users.Store(1)
-	// A part of it that is not used occupies no memory. Its last batch may exceed the limit.
+	// The unused part occupies no memory. The last batch may exceed the limit.
 	t.arena, t.freeArena = offheap.Make[byte](t, limit+limit/8)
 	t.arena = t.arena[:0]
 	t.slots, t.freeSlots = offheap.Make[uint64](t, slotsFor(keys))
 	return t
 }
 
-// slotsFor returns the number of slots for some keys, a power of two. At most three quarters are used.
+// slotsFor returns the number of slots for the given number of keys: a power of two, of which at
+// most three quarters are used.
 func slotsFor(keys int) uint64 {
 	n := uint64(minSlots)
 	for 3*n < 4*uint64(keys) {
@@ -96,7 +98,7 @@ func (t *Table) release() {
 	t.freeSlots()
 }
 
-// IsFreed reports whether the table was sealed and no view has it any more.
+// IsFreed reports whether the table was sealed and no view uses it any more.
 func (t *Table) IsFreed() bool { return t.users.Load() == 0 }
 
 // Done returns a channel that is closed when all claims of a frozen table are on disk.
@@ -105,10 +107,10 @@ func (t *Table) Done() <-chan struct{} { return t.done }
 // Last returns the newest batch of a frozen table.
 func (t *Table) Last() uint64 { return t.last }
 
-// Size returns the approximate memory of a table to which nothing is being applied.
+// Size returns the approximate memory of the table. No Apply may be in progress.
 func (t *Table) Size() uint64 { return uint64(len(t.arena)) + slotBytes*uint64(t.keys) + t.owned }
 
-// bucket returns the number of a bucket, a new one if necessary.
+// bucket returns the number of a bucket, and adds the bucket if necessary.
 func (t *Table) bucket(prefix []byte) uint32 {
 	if b, ok := t.index[string(prefix)]; ok {
 		return b
@@ -127,7 +129,7 @@ func (t *Table) hash(bucket uint32, tail []byte) uint32 {
 
 // A tableWrite writes the record of a key, or its removal if record is nil.
 type tableWrite struct {
-	bucket, tag  uint32 // tag is the hash of bucket and tail
+	bucket, tag  uint32 // tag is a hash of bucket and tail
 	tail, record []byte
 }
 
@@ -135,7 +137,7 @@ func (t *Table) write(bucket uint32, tail, record []byte) tableWrite {
 	return tableWrite{bucket: bucket, tag: t.hash(bucket, tail), tail: tail, record: record}
 }
 
-// putAll puts writes in their order.
+// putAll puts writes in order.
 func (t *Table) putAll(writes []tableWrite) {
 	if n := slotsFor(t.keys + len(writes)); n > uint64(len(t.slots)) {
 		t.grow(n)
@@ -146,15 +148,15 @@ func (t *Table) putAll(writes []tableWrite) {
 	}
 }
 
-// prefetch loads the slots of writes, which are at random places, into the processor's cache. In a
-// loop without other work it reads many at once.
+// prefetch loads the slots of writes, which are at random places, into the processor's cache. A
+// loop without other work loads many at once.
 func (t *Table) prefetch(writes []tableWrite) {
 	mask := len(t.slots) - 1
 	var read uint64
 	for i := range writes {
 		read ^= t.slots[int(writes[i].tag)&mask]
 	}
-	runtime.KeepAlive(read) // or the compiler removes the loop
+	runtime.KeepAlive(read) // keeps the compiler from removing the loop
 }
 
 func (t *Table) put(w *tableWrite) {
@@ -164,7 +166,7 @@ func (t *Table) put(w *tableWrite) {
 	t.set(w, uint32(off))
 }
 
-// set makes the entry at off, which w has written, that of its key.
+// set makes the entry at off, written by w, the newest of its key.
 func (t *Table) set(w *tableWrite, off uint32) {
 	b := &t.buckets[w.bucket]
 	slot, found := t.find(w.bucket, w.tail, w.tag)
@@ -186,7 +188,7 @@ func (b *tableBucket) count(record []byte, n int) {
 	}
 }
 
-// find returns the slot of a key, or the one that it would get.
+// find returns the slot of a key, or the free slot for it.
 func (t *Table) find(bucket uint32, tail []byte, tag uint32) (slot int, found bool) {
 	mask := len(t.slots) - 1
 	for i := int(tag) & mask; ; i = (i + 1) & mask {
@@ -203,7 +205,7 @@ func (t *Table) find(bucket uint32, tail []byte, tag uint32) (slot int, found bo
 	}
 }
 
-// grow replaces the slots by n of them.
+// grow replaces the slots with n slots.
 func (t *Table) grow(n uint64) {
 	old, free := t.slots, t.freeSlots
 	defer free()
@@ -221,8 +223,8 @@ func (t *Table) grow(n uint64) {
 	}
 }
 
-// get returns the table's entry for a key: none (known is false), its removal (record is nil) or
-// its record, which shares memory with the arena.
+// get returns the table's entry for a key: none (known is false), a removal (record is nil) or its
+// record, which shares memory with the arena.
 func (t *Table) get(key []byte) (record []byte, known bool) {
 	if t.keys == 0 {
 		return nil, false
@@ -243,7 +245,7 @@ func (t *Table) get(key []byte) (record []byte, known bool) {
 	return e.record, true
 }
 
-// newestOf returns the entry of the newest table that has one for a key; the newer tables come first.
+// newestOf returns the entry for a key in the first table that has one. Newer tables come first.
 func newestOf(tables []*Table, key []byte) (record []byte, known bool) {
 	for _, t := range tables {
 		if record, known = t.get(key); known {
@@ -264,7 +266,8 @@ func (t *Table) drop(prefix string) {
 	t.drops++
 }
 
-// An entry is one of an arena. Its slices share memory with it; record is nil for a removal.
+// An entry is an entry of an arena, with which its slices share memory. record is nil for a
+// removal.
 type entry struct {
 	bucket       uint32
 	off, end     uint32
@@ -302,7 +305,7 @@ func entryAt(arena []byte, off uint32) entry {
 	return e
 }
 
-// holdsBeside reports whether a table has a claim of a bucket that the newer ones do not remove.
+// holdsBeside reports whether a table has a claim of a bucket that newer tables do not remove.
 func (t *Table) holdsBeside(newer []*Table, bucket uint32) bool {
 	key := []byte(t.buckets[bucket].prefix)
 	prefix := len(key)

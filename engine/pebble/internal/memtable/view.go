@@ -1,13 +1,14 @@
 package memtable
 
-// A View has the tables that were in memory at one moment, and keeps their memory until it is released.
+// A View has the tables that were in memory at one time, and keeps their memory until it is
+// released.
 type View struct {
 	memtable *Memtable
-	tables   []*Table // the newer first
+	tables   []*Table // newer first
 }
 
 // View returns a view, and calls fn with it while nothing in memory can change and no table can be
-// frozen or removed. The view must be released also if fn fails.
+// frozen or removed. The caller must release the view even if fn fails.
 func (m *Memtable) View(fn func(*View) error) (*View, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -33,22 +34,22 @@ func (v *View) Release() {
 	}
 }
 
-// Moment returns the contents of the tables. It is called where View calls fn.
+// Moment returns the contents of the tables. It must be called inside fn of View.
 func (v *View) Moment() (at Moment) { return momentOf(v.tables) }
 
-// Buckets returns the list of the buckets on disk, with those in memory. It is called where View calls
-// fn.
+// Buckets returns the list of the buckets on disk and in memory. It must be called inside fn of
+// View.
 func (v *View) Buckets() Buckets { return v.memtable.known.clone(v.tables) }
 
-// Complement makes the list of the buckets on disk complete, by the prefixes of all buckets that were
-// found when Buckets had returned seen.
+// Complement completes the list of the buckets on disk with the prefixes of all buckets that were
+// found after Buckets had returned seen.
 func (v *View) Complement(seen *Buckets, prefixes []string) {
 	v.memtable.mu.Lock()
 	defer v.memtable.mu.Unlock()
 	v.memtable.known.complement(seen, prefixes)
 }
 
-// Removes reports whether the newest table with an entry for the key says that it was removed.
+// Removes reports whether the newest entry for the key is a removal.
 func (v *View) Removes(key []byte) bool {
 	v.memtable.mu.RLock()
 	defer v.memtable.mu.RUnlock()
@@ -56,8 +57,8 @@ func (v *View) Removes(key []byte) bool {
 	return known && record == nil
 }
 
-// HoldsSome reports whether the tables have a claim of a bucket. It reads claims only where the
-// newer table removes some of those that the older one may have.
+// HoldsSome reports whether the tables have a claim of a bucket. It reads claims only if the newer
+// table removes claims that the older one may have.
 func (v *View) HoldsSome(prefix string) bool {
 	v.memtable.mu.RLock()
 	defer v.memtable.mu.RUnlock()
