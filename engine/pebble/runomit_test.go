@@ -62,6 +62,9 @@ func (y *listStory) table(level, from, to int) modelTable {
 	if y.random.IntN(3) == 0 && to+1 < modelKeys {
 		t.largest, t.exclusive = modelKey(to+1), true
 	}
+	if y.random.IntN(8) > 0 { // or the list is not divided there
+		t.filter.bits = make([]byte, filterLine)
+	}
 	t.users.Store(1)
 	return modelTable{t, level, from, to}
 }
@@ -173,6 +176,34 @@ func TestAListLacksNoTableOfAKeyThatItDecides(t *testing.T) {
 		t.Errorf("%d of %d keys are absent if they are not found: too many or too few", absent, decided)
 	}
 	t.Logf("%d of %d keys are absent if they are not found", absent, decided)
+}
+
+// A part has one table of each run, although a run does not begin at the key at which it was divided, but
+// some keys after it.
+func TestAPartHasOneTableOfEachRun(t *testing.T) {
+	const runs, keys = 12, 10 // of a table
+	for seed := range uint64(50) {
+		y := &listStory{random: rng(seed)}
+		var l runList
+		for range runs {
+			var g tableGroup
+			for from := 0; from < modelKeys; from += keys {
+				table := &runTable{smallest: modelKey(from + y.random.IntN(4)), largest: modelKey(from + keys - 1 - y.random.IntN(4))}
+				table.filter.bits = make([]byte, filterLine)
+				g = append(g, table)
+			}
+			l.groups = append(l.groups, g)
+		}
+		l.divide()
+		if len(l.parts) != modelKeys/keys {
+			t.Fatalf("seed %d: %d parts", seed, len(l.parts))
+		}
+		for i := range l.parts {
+			if n := len(l.parts[i].groups); n != runs {
+				t.Errorf("seed %d, part %d: %d tables of %d runs", seed, i, n, runs)
+			}
+		}
+	}
 }
 
 func keyRanges(bounds ...string) (all []pebble.KeyRange) {

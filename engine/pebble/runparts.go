@@ -5,9 +5,10 @@ import (
 	"slices"
 )
 
-// The tables of runs begin at about the same keys (cuts.go), so the keys of a list are divided into
-// parts there: in a part, most groups have one table. Where the parts begin concerns only the time of
-// a look-up.
+// Runs are divided at the same keys (cuts.go), so the keys of a list are divided into parts there: in
+// a part, each run has one table. A table begins with the first claim after the key at which its run was
+// divided, so a part begins where the first of them does: the tables before it have ended. Where the
+// parts begin concerns only the time of a look-up.
 
 // divide divides the list as the group with the most tables that have filters is divided.
 func (l *runList) divide() {
@@ -18,7 +19,13 @@ func (l *runList) divide() {
 		}
 	}
 	for i := 1; i < len(most); i++ {
-		l.borders = append(l.borders, most[i].smallest)
+		border := most[i].smallest
+		for _, g := range l.groups {
+			if j := g.after(most[i-1].largest); j < len(g) && bytes.Compare(g[j].smallest, border) < 0 {
+				border = g[j].smallest
+			}
+		}
+		l.borders = append(l.borders, border) // greater than the one before, which is in or before most[i-1]
 	}
 	bounds := append(append([][]byte{nil}, l.borders...), nil)
 	for i := range len(bounds) - 1 {

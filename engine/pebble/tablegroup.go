@@ -62,6 +62,17 @@ func (g tableGroup) from(key []byte) int {
 	return i
 }
 
+// after returns the index of the first table that begins after the key.
+func (g tableGroup) after(key []byte) int {
+	i, _ := slices.BinarySearchFunc(g, key, func(t *runTable, key []byte) int {
+		if bytes.Compare(t.smallest, key) <= 0 {
+			return -1
+		}
+		return 1
+	})
+	return i
+}
+
 // with returns the group with one more table, nil if they overlap.
 func (g tableGroup) with(t *runTable) tableGroup {
 	i := g.from(t.smallest)
