@@ -14,7 +14,6 @@ const (
 	defaultMaxWeeksPerRun  = 2
 	defaultRecentClaims    = 1 << 16
 	defaultExpectedPerWeek = 1 << 20
-	defaultMaxFilterBytes  = 512 << 20
 	defaultMaxOutboxBytes  = 8 << 30
 )
 

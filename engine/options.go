@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hapax-dev/hapax/engine/internal/filters"
 	"github.com/hapax-dev/hapax/engine/limits"
 )
 
@@ -65,8 +66,11 @@ type Options struct {
 	// none can be evicted does not grow (Stats.FiltersSaturated). Verdicts remain correct, but more
 	// of them read the store. When the limit is raised, Open rebuilds the filters in the background
 	// if one was saturated or evicted. On Linux, the parts of a filter from 1 MiB on are outside
-	// the Go heap: GOGC and GOMEMLIMIT do not count them. 0 = 512 MiB; at most
-	// limits.MaxFilterBytes.
+	// the Go heap: GOGC and GOMEMLIMIT do not count them.
+	//
+	// 0 = an eighth of the memory of the process when the engine is opened: of the least of the
+	// machine's memory, the limits of its control groups (version 2, Linux) and GOMEMLIMIT; 512 MiB
+	// where none of them is known. At most limits.MaxFilterBytes.
 	MaxFilterBytes uint64
 
 	// MaxOutboxBytes is the maximum size of the messages in the outbox, parked ones included: their
@@ -124,7 +128,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.ExpectedPerWeek = defaultExpectedPerWeek
 	}
 	if o.MaxFilterBytes == 0 {
-		o.MaxFilterBytes = defaultMaxFilterBytes
+		o.MaxFilterBytes = filters.DefaultBytes()
 	}
 	if o.MaxOutboxBytes == 0 {
 		o.MaxOutboxBytes = defaultMaxOutboxBytes
