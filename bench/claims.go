@@ -13,21 +13,23 @@ import (
 	"github.com/hapax-dev/hapax/bench/internal/callers"
 	"github.com/hapax-dev/hapax/bench/internal/traffic"
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/limits"
 )
 
 // ClaimsOptions configure Claims.
 type ClaimsOptions struct {
-	Common     `set:"dir=New directory to make the stores in; they are removed. Without it: a temporary one."`
-	N          int             `help:"Events to judge, repeats included." default:"1000000"`
-	Dup        float64         `help:"Share of the events that repeat an earlier id, from 0 to below 1." default:"0.05"`
-	Repeats    traffic.Repeats `help:"Which ids are repeated: any of all history, recent ones (the last 10,000), or mixed (half of each)." enum:"mixed,recent,all" default:"mixed"`
-	Batch      int             `help:"Events judged by one call." default:"1000"`
-	IDs        traffic.IDKind  `help:"Form of the ids: ${enum}." enum:"uuidv4,prefixed,ulid,numeric,url" default:"uuidv4" name:"ids"`
-	Baseline   bool            `help:"Feed the bare store library as well: the same keys, and values of the same size, written blindly in durable batches of the same size. The first round tries each of its settings, with one batch of each caller in flight and with as many as the engine has; the fastest is the baseline."`
-	Goroutines int             `help:"Callers at once, on both sides: 1 compares one consumer's loop with one blind writer." default:"1"`
-	InFlight   int             `help:"Batches that each caller has in flight: it starts the next ones before the first is done. The baseline has a goroutine for each." default:"1"`
-	CacheMiB   uint            `help:"Block cache of Pebble, in MiB. 0: its default, 128." default:"0" name:"cache-mib"`
-	Rounds     int             `help:"Repeat everything on new stores, engine and baseline first in turn. 0: two rounds with --baseline, one without." default:"0"`
+	Common         `set:"dir=New directory to make the stores in; they are removed. Without it: a temporary one."`
+	N              int             `help:"Events to judge, repeats included." default:"1000000"`
+	Dup            float64         `help:"Share of the events that repeat an earlier id, from 0 to below 1." default:"0.05"`
+	Repeats        traffic.Repeats `help:"Which ids are repeated: any of all history, recent ones (the last 10,000), or mixed (half of each)." enum:"mixed,recent,all" default:"mixed"`
+	Batch          int             `help:"Events judged by one call." default:"1000"`
+	IDs            traffic.IDKind  `help:"Form of the ids: ${enum}." enum:"uuidv4,prefixed,ulid,numeric,url" default:"uuidv4" name:"ids"`
+	Baseline       bool            `help:"Feed the bare store library as well: the same keys, and values of the same size, written blindly in durable batches of the same size. The first round tries each of its settings, with one batch of each caller in flight and with as many as the engine has; the fastest is the baseline."`
+	Goroutines     int             `help:"Callers at once, on both sides: 1 compares one consumer's loop with one blind writer." default:"1"`
+	InFlight       int             `help:"Batches that each caller has in flight: it starts the next ones before the first is done. The baseline has a goroutine for each." default:"1"`
+	CacheMiB       uint            `help:"Block cache of Pebble, in MiB. 0: its default, 128." default:"0" name:"cache-mib"`
+	MaxFilterBytes uint64          `help:"Maximum size of the engine's filters, in bytes: with few, most events are looked up in the store. 0: its default, a share of the memory." default:"0"`
+	Rounds         int             `help:"Repeat everything on new stores, engine and baseline first in turn. 0: two rounds with --baseline, one without." default:"0"`
 }
 
 // A ClaimsReport says how fast events were judged, and at what cost. Rates count all events,
@@ -69,6 +71,11 @@ type ClaimsReport struct {
 	RSSBytes *uint64 `json:"rss_bytes"`
 	// FilterFPRate is the share of the new events that the filter considered possible repeats.
 	FilterFPRate float64 `json:"filter_fp_rate"`
+	// FiltersSaturatedAt is how many events a round had judged when a filter was first found full
+	// without room to grow, or evicted: from then on, more and more new events were looked up in the
+	// store. Filters are asked after each 262,144 events, and after each tenth at either end. It is the
+	// least of the rounds, and null if filters had room in all of them.
+	FiltersSaturatedAt *uint64 `json:"filters_saturated_at"`
 
 	// Percentiles of the time from the start of a batch until its caller has the results.
 	P50  float64 `json:"p50_us"`
@@ -132,6 +139,9 @@ func (o *ClaimsOptions) complete() error {
 	}
 	if o.CacheMiB > maxCacheMiB {
 		return fmt.Errorf("%w: --cache-mib %d: give up to %d", ErrUsage, o.CacheMiB, maxCacheMiB)
+	}
+	if o.MaxFilterBytes > limits.MaxFilterBytes {
+		return fmt.Errorf("%w: --max-filter-bytes %d: give up to %d", ErrUsage, o.MaxFilterBytes, limits.MaxFilterBytes)
 	}
 	if !(o.Dup >= 0 && o.Dup < 1) {
 		return fmt.Errorf("%w: --dup %v: give a share from 0 to below 1", ErrUsage, o.Dup)
@@ -227,13 +237,21 @@ func (c *claiming) inRounds(dir string) error {
 // feedEngine opens an engine in dir, feeds it all events, and takes its figures.
 func (c *claiming) feedEngine(dir string) (perS float64, err error) {
 	before := heapBytes()
-	e, err := openEngine(c.Store, dir, tuning{cacheBytes: int64(c.CacheMiB) << 20}, c.source.Options())
+	opt := c.source.Options()
+	opt.MaxFilterBytes = c.MaxFilterBytes
+	e, err := openEngine(c.Store, dir, tuning{cacheBytes: int64(c.CacheMiB) << 20}, opt)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	cpu := processTime()
-	f, err := c.judged.all(c.ctx, c.feeding(c.Goroutines, c.InFlight), e)
+	feeding := c.feeding(c.Goroutines, c.InFlight)
+	show := feeding.progress
+	feeding.progress = func(n uint64) {
+		show(n)
+		c.noteSaturation(e, n)
+	}
+	f, err := c.judged.all(c.ctx, feeding, e)
 	c.engine.add(f)
 	if err == nil {
 		err = c.takeFigures(e, before)
@@ -245,6 +263,17 @@ func (c *claiming) feedEngine(dir string) (perS float64, err error) {
 	disk, err := fileBytes(dir, nil)
 	c.diskBytes += disk
 	return f.perS(), err
+}
+
+// noteSaturation is called when n events of a round were judged.
+func (c *claiming) noteSaturation(e *opened, n uint64) {
+	if at := c.report.FiltersSaturatedAt; at != nil && *at <= n {
+		return
+	}
+	s, err := e.Engine.Stats() // if it fails, so does the call at the end of the round
+	if err == nil && s.FiltersSaturated+s.FiltersEvicted > 0 {
+		c.report.FiltersSaturatedAt = &n
+	}
 }
 
 // feedRaw feeds the bare store all events from some goroutines.

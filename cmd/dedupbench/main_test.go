@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -287,6 +288,26 @@ func TestClaims(t *testing.T) {
 	}
 	if n, ok := f["filter_fp_rate"].(float64); !ok || n > 0.01 || o.code != 0 {
 		t.Errorf("exit status %d, filter_fp_rate %v", o.code, f["filter_fp_rate"])
+	}
+}
+
+// The report says whether and when filters were full.
+func TestClaimsWithFullFilters(t *testing.T) {
+	args := []string{"claims", "--n", "20000", "--dup", "0"}
+	saturated := func(more ...string) any {
+		return dedupbench(t, append(append(slices.Clone(args), "--json"), more...)...).fields(t)["filters_saturated_at"]
+	}
+	if at := saturated(); at != nil {
+		t.Errorf("the default is full after %v events", at)
+	}
+	if at, ok := saturated("--max-filter-bytes", "8192").(float64); !ok || at != 18000 {
+		t.Errorf("8 KiB are full after %v events, want 18000: the first tenth fits", at)
+	}
+	if o := dedupbench(t, append(args, "--max-filter-bytes", "64")...); o.code != 0 || !strings.Contains(o.stdout, "filters saturated at") {
+		t.Errorf("exit status %d: %s", o.code, o.stdout)
+	}
+	if o := dedupbench(t, append(args, "--max-filter-bytes", "281474976710657")...); o.code != 2 || !strings.Contains(o.stderr, "--max-filter-bytes") {
+		t.Errorf("exit status %d: %s", o.code, o.stderr)
 	}
 }
 
