@@ -29,7 +29,7 @@ func (r *claimReader) Claim(key []byte) ([]byte, bool, error) {
 		return record, record != nil, nil
 	}
 	k := spaced(claimSpace, key)
-	if record, known := r.core.recentRuns.get(k); known {
+	if record, known := r.core.recentRuns.Get(k); known {
 		if err := r.core.fault.get(); err != nil {
 			return nil, false, err
 		}

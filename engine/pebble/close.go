@@ -41,7 +41,7 @@ func (s *Store) close() error {
 	if err == nil {
 		err = s.closeClean()
 	}
-	s.core.recentRuns.close()
+	s.core.recentRuns.Close()
 	if err != nil && s.core.fault.get() != nil {
 		s.core.closePoisoned()
 	}

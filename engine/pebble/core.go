@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/hapax-dev/hapax/engine/pebble/internal/runs"
 )
 
 // A core is what the parts of a store share: options, directory and lock, Pebble, and whether the
@@ -18,7 +19,7 @@ type core struct {
 	db      *pebble.DB
 	tight   bool // see recoverTight
 
-	recentRuns *runIndex // nil if no caller looks claims up
+	recentRuns *runs.Index // nil if no caller looks claims up
 
 	// maintenance is held while the journal is trimmed or sidecars are written, and by a backup
 	// while it copies both.
@@ -37,12 +38,12 @@ func (c *core) openPebble(logs *logCheck) (*pebble.DB, error) {
 	o.EventListener.TableDeleted = func(info pebble.TableDeleteInfo) {
 		d.damages.forget(tableName(uint64(info.FileNum)))
 		if c.recentRuns != nil {
-			c.recentRuns.deleted(info)
+			c.recentRuns.Deleted(info)
 		}
 	}
 	if c.recentRuns != nil {
-		o.Cache = c.recentRuns.cache
-		o.EventListener.TableIngested = c.recentRuns.ingested
+		o.Cache = c.recentRuns.Cache()
+		o.EventListener.TableIngested = c.recentRuns.Ingested
 	}
 	compactions := newScheduler(c.startup)
 	o.EventListener.BackgroundError = func(err error) {
@@ -131,9 +132,9 @@ func (c *core) mirror(stop <-chan struct{}) {
 	}
 	for {
 		// Whatever it cannot read is looked up in Pebble.
-		_ = c.fault.read(func() error { return c.recentRuns.refresh(c.db, stop) })
+		_ = c.fault.read(func() error { return c.recentRuns.Refresh(c.db, stop) })
 		select {
-		case <-c.recentRuns.changed:
+		case <-c.recentRuns.Changed():
 		case <-stop:
 			return
 		case <-c.fault.failed:

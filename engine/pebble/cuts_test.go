@@ -62,7 +62,7 @@ func TestTablesOfRunsAreInGroups(t *testing.T) {
 				randomRun(t, s, r, buckets, 1300+r.IntN(100), want)
 			}
 			for key, record := range want { // also the first ones of tables
-				if got, known := s.core.recentRuns.get(spaced(claimSpace, []byte(key))); known && string(got) != record {
+				if got, known := s.core.recentRuns.Get(spaced(claimSpace, []byte(key))); known && string(got) != record {
 					t.Fatalf("look-up of %x: %q, want %q", key, got, record)
 				}
 			}

@@ -39,12 +39,12 @@ func (d *dropper) Drop(buckets []storage.Bucket) error {
 		must(p.DeleteRange(span.Start, span.End, nil))
 	}
 	prefixes := d.packedLog.noteDrops(p, spans)
-	d.core.recentRuns.dropping(spans)
+	d.core.recentRuns.Dropping(spans)
 	if err := d.core.fault.write(func() error { return d.core.db.Apply(p, pebble.Sync) }); err != nil {
 		return fmt.Errorf("hapax: dropping %d buckets: %w", len(buckets), err)
 	}
 	if !p.Empty() { // Pebble has taken a large batch over, and its number is not known
-		d.core.recentRuns.dropped(spans, uint64(p.SeqNum())+uint64(p.Count()))
+		d.core.recentRuns.Dropped(spans, uint64(p.SeqNum())+uint64(p.Count()))
 	}
 	d.memtable.Drop(prefixes)
 	d.reclaimer.spans.add(spans)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/hapax-dev/hapax/engine/pebble/internal/runs"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -21,7 +22,7 @@ import (
 //	's' state key            -> value          state
 //	't'                      -> seq            the journal is kept from here on, absent before the first trim
 const (
-	claimSpace    = 'c'
+	claimSpace    = runs.Space
 	dropSpace     = 'd'
 	packedFromKey = 'f'
 	journalSpace  = 'j'

@@ -25,7 +25,6 @@ func BenchmarkLookUpRuns(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		s.core.recentRuns.changed = nil // no refresh
 		var keys [][]byte
 		r := rng(1)
 		for seq := range uint64(runs * batches) {
@@ -54,11 +53,11 @@ func BenchmarkLookUpRuns(b *testing.B) {
 			})
 		}
 		lookUp("pebble", func(key []byte) bool { _, found, err := s.reader.get(key); return found && err == nil })
-		lookUp("index", func(key []byte) bool { record, _ := s.core.recentRuns.get(key); return record != nil })
+		lookUp("index", func(key []byte) bool { record, _ := s.core.recentRuns.Get(key); return record != nil })
 		for i, key := range keys {
 			keys[i] = append(key[:len(key)-1:len(key)-1], key[len(key)-1]^1)
 		}
-		lookUp("absent", func(key []byte) bool { record, _ := s.core.recentRuns.get(key); return record != nil })
+		lookUp("absent", func(key []byte) bool { record, _ := s.core.recentRuns.Get(key); return record != nil })
 		mustClose(b, s)
 	}
 }
@@ -95,12 +94,9 @@ func BenchmarkLookUpNewWeek(b *testing.B) {
 		}
 	}
 	s.core.startup.end()
-	eventually(b, "a refresh", func() bool { return len(s.core.recentRuns.changed) == 0 })
+	eventually(b, "a refresh", func() bool { return len(s.core.recentRuns.Changed()) == 0 })
 	time.Sleep(time.Second)
-	size, tables := uint64(0), 0
-	for _, g := range s.core.recentRuns.list.Load().groups {
-		size, tables = size+g.size(), tables+len(g)
-	}
+	index := s.core.recentRuns.Status()
 	absent := random(weeks - 1).Claims
 	for i := range b.N {
 		if i == min(1000, b.N-1) {
@@ -110,8 +106,8 @@ func BenchmarkLookUpNewWeek(b *testing.B) {
 			b.Fatal(found, err)
 		}
 	}
-	b.ReportMetric(float64(tables), "tables")
-	b.ReportMetric(float64(size)/float64(s.core.recentRuns.limit), "of-limit")
+	b.ReportMetric(float64(len(index.Tables)), "tables")
+	b.ReportMetric(float64(index.Bytes)/float64(s.core.o.indexBytes), "of-limit")
 }
 
 func processorTime() int64 {

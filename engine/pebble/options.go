@@ -1,6 +1,7 @@
 package pebble
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"time"
@@ -23,6 +24,9 @@ const (
 	// replay.
 	memTablePart = 2
 
+	// indexMemory is the memory for filters and indexes of tables with claims in relation to PendingBytes.
+	indexMemory = 6
+
 	// runTables is how many times the entries of a table of a run are in PendingBytes. A run of one
 	// bucket then has about four tables, as these are less than half of what is counted there.
 	runTables = 5
@@ -31,7 +35,7 @@ const (
 	maxRunBytes = 64 << 20
 
 	// bucketBoundaryBytes is the size at which the next table begins at the end of a bucket: a run of
-	// many buckets has eight tables, of which the index keeps so many open (maxIndexed).
+	// many buckets has eight tables, of which the index keeps so many open (internal/runs).
 	bucketBoundaryBytes = 4 << 20
 )
 
@@ -73,6 +77,8 @@ type Options struct {
 
 	runBytes, boundaryBytes int           // see cuts.go
 	maxRuns                 int           // see usualMaxRuns; tests set it
+	indexBytes              uint64        // of the index of runs; tests set these two
+	recentTables            int           // see runs.Options.Recent
 	startupTime             time.Duration // see startup.go; tests set it
 }
 
@@ -111,6 +117,7 @@ func (o *Options) setDefaults() error {
 	} else if !o.SmallTables {
 		memTable = min(memTablePart*o.PendingBytes, maxTableBytes)
 	}
+	o.indexBytes = cmp.Or(o.indexBytes, indexMemory*o.PendingBytes)
 	o.runBytes = int(min(o.PendingBytes/runTables, maxRunBytes))
 	o.boundaryBytes = min(bucketBoundaryBytes, o.runBytes)
 	if o.SmallTables {

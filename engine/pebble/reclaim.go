@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/hapax-dev/hapax/engine/pebble/internal/runs"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/wait"
 )
@@ -58,11 +59,11 @@ func (r *reclaimer) rewrite(ctx context.Context, spans []pebble.KeyRange) error 
 	if err := r.settle(ctx, spans); err != nil {
 		return err
 	}
-	runs, err := r.runs(spans)
+	all, err := r.runs(spans)
 	if err != nil {
 		return err
 	}
-	for _, run := range runs {
+	for _, run := range all {
 		if err := r.compact(ctx, run); err != nil {
 			return err
 		}
@@ -76,7 +77,7 @@ func (r *reclaimer) rewrite(ctx context.Context, spans []pebble.KeyRange) error 
 // read: damage there remains, and is the error.
 func (r *reclaimer) cutOut(ctx context.Context, spans []pebble.KeyRange) error {
 	adjacent := func(end, start []byte) bool { return bytes.Compare(end, start) < 0 }
-	for _, span := range joined(spans, adjacent) {
+	for _, span := range runs.Joined(spans, adjacent) {
 		if !r.core.disk.damages.in(span) {
 			continue
 		}

@@ -85,19 +85,25 @@ func (y *runStory) compact() {
 
 // open opens the store; sometimes the index is loaded before the next step.
 func (y *runStory) open() {
-	y.s = openHeld(y.t, y.fs)
+	o := heldOptions(y.fs)
+	if y.limited {
+		o.indexBytes, o.recentTables = 100+y.random.Uint64N(300), y.random.IntN(3)
+	}
+	var err error
+	if y.s, err = Open("store", o); err != nil {
+		y.t.Fatal(err)
+	}
 	if y.random.IntN(2) == 0 {
 		y.s.sealer.files.options.IndexBlockSize = 16 // indexes of two levels
-	}
-	x := y.s.core.recentRuns
-	if y.limited {
-		x.limit, x.recent = 100+y.random.Uint64N(300), y.random.IntN(3)
 	}
 	if y.random.IntN(4) == 0 {
 		return
 	}
 	y.s.core.startup.end()
-	eventually(y.t, "the index is loaded", func() bool { return x.list.Load().coverage.loaded && (y.limited || x.list.Load().coverage.complete()) })
+	eventually(y.t, "the index is loaded", func() bool {
+		index := y.s.core.recentRuns.Status()
+		return index.Loaded && (y.limited || index.Complete)
+	})
 }
 
 // crash opens the store as a crash leaves it, in which nothing is lost.
@@ -112,7 +118,7 @@ func (y *runStory) crash() {
 func awaitIndex(t testing.TB, s *Store) {
 	t.Helper()
 	s.core.startup.end()
-	eventually(t, "the index is complete", func() bool { return s.core.recentRuns.list.Load().coverage.complete() })
+	eventually(t, "the index is complete", func() bool { return s.core.recentRuns.Status().Complete })
 }
 
 // check compares each look-up with the claims that must be there, and with Pebble alone.
@@ -133,8 +139,8 @@ func (y *runStory) check(after string) {
 			if err != nil || found != there || !bytes.Equal(inPebble, record) {
 				y.t.Fatalf("after batch %d, a %s: Pebble has %x %v %v for %x, want %x", y.seq, after, inPebble, found, err, key, record)
 			}
-			indexed, known := y.s.core.recentRuns.get(spaced(claimSpace, key))
-			if list := y.s.core.recentRuns.list.Load(); known && list.coverage.loaded && !list.coverage.complete() {
+			indexed, known := y.s.core.recentRuns.Get(spaced(claimSpace, key))
+			if index := y.s.core.recentRuns.Status(); known && index.Loaded && !index.Complete {
 				y.beside++
 			}
 			switch {
@@ -259,13 +265,11 @@ func TestLookUpsBesideSealsAndCompactionsAreNeverOld(t *testing.T) {
 
 // tablesOf returns the files of a list that are still there, and how many are not.
 func tablesOf(s *Store) (there, gone int) {
-	for _, g := range s.core.recentRuns.list.Load().groups {
-		for _, t := range g {
-			if _, err := s.core.disk.Stat(s.core.disk.path(tableName(t.number))); err != nil {
-				gone++
-			} else {
-				there++
-			}
+	for _, number := range s.core.recentRuns.Status().Tables {
+		if _, err := s.core.disk.Stat(s.core.disk.path(tableName(number))); err != nil {
+			gone++
+		} else {
+			there++
 		}
 	}
 	return there, gone
@@ -285,9 +289,8 @@ func sealedRuns(t *testing.T, fsys vfs.FS, runs int) *Store {
 func TestDeletedTablesAreForgotten(t *testing.T) {
 	s := sealedRuns(t, vfs.NewMem(), 5)
 	defer mustClose(t, s)
-	groups := s.core.recentRuns.list.Load().groups
-	if there, gone := tablesOf(s); len(groups) != 5 || there < 5 || gone != 0 {
-		t.Fatalf("%d runs: %d tables are there, %d gone", len(groups), there, gone)
+	if there, gone := tablesOf(s); there < 5 || gone != 0 {
+		t.Fatalf("5 runs: %d tables are there, %d gone", there, gone)
 	}
 	awaitIndex(t, s)
 	if err := s.core.db.Compact(t.Context(), []byte{claimSpace}, []byte{claimSpace + 1}, false); err != nil {
@@ -295,15 +298,7 @@ func TestDeletedTablesAreForgotten(t *testing.T) {
 	}
 	eventually(t, "deleted tables are forgotten", func() bool {
 		_, gone := tablesOf(s)
-		return gone == 0 && s.core.recentRuns.list.Load().coverage.complete()
-	})
-	eventually(t, "forgotten tables are closed", func() bool {
-		for _, g := range groups {
-			if _, err := s.core.disk.Stat(s.core.disk.path(tableName(g[0].number))); err != nil && g[0].users.Load() != 0 {
-				return false
-			}
-		}
-		return true
+		return gone == 0 && s.core.recentRuns.Status().Complete
 	})
 }
 
@@ -333,8 +328,8 @@ func TestDamageToAnIndexedRunIsReported(t *testing.T) {
 	mem := vfs.NewMem()
 	s := sealedRuns(t, mem, 1)
 	defer s.Close()
-	table := s.core.recentRuns.list.Load().groups[0][0]
-	damageTable(t, mem, s.core.disk.path(tableName(table.number)), 3000, 256)
+	table := s.core.recentRuns.Status().Tables[0]
+	damageTable(t, mem, s.core.disk.path(tableName(table)), 3000, 256)
 	damaged := 0
 	for _, c := range batchOf(1, 100).Claims {
 		record, found, err := s.Claim(c.Key)

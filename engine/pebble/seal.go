@@ -107,7 +107,7 @@ func (s *sealer) ingestRun(t *memtable.Table, paths []string) error {
 	if err := s.files.put(s.memtable.Moment(t)); err != nil {
 		return err
 	}
-	s.core.recentRuns.lose()
+	s.core.recentRuns.Lose()
 	return s.files.remove(paths)
 }
 

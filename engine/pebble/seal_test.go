@@ -995,7 +995,7 @@ func TestClaimsAreThereAllThroughASeal(t *testing.T) {
 			}
 			// The control: if memory forgot the table here, its claims would be nowhere.
 			key := spaced(claimSpace, batchOf(1, n).Claims[0].Key)
-			indexed, _ := s.core.recentRuns.get(key)
+			indexed, _ := s.core.recentRuns.Get(key)
 			_, found, err := s.reader.get(key)
 			if err != nil || indexed != nil || found {
 				t.Errorf("without the frozen table, a claim of it is found: %q, %v, %v", indexed, found, err)

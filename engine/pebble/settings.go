@@ -5,6 +5,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hapax-dev/hapax/engine/pebble/internal/runs"
 )
 
 const (
@@ -24,7 +26,7 @@ const (
 	// twice as many, Pebble would, about fifteen at a time, each time with all that is below. Keys are random
 	// within a bucket, so that a compaction rewrites all lower tables, and a bucket that is dropped
 	// before needs none: the more runs there are, the less is written. Look-ups have an index of their
-	// own (runindex.go), and other data is compacted by its own rule (compactor.go).
+	// own (internal/runs), and other data is compacted by its own rule (compactor.go).
 	usualMaxRuns = 128
 
 	// maxRunTables is how many tables a run has on average before their number causes a compaction.
@@ -38,7 +40,7 @@ const (
 	// minLBaseBytes is the least size of the last level from which on there is one more level.
 	minLBaseBytes = 64 << 20
 
-	filterBitsPerKey = 10
+	filterBitsPerKey = 13
 	lastLevel        = 6
 )
 
@@ -86,7 +88,7 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 			l.FilterPolicy = pebble.NoFilterPolicy
 			continue
 		}
-		l.FilterPolicy = keyedFilters{d}
+		l.FilterPolicy = runs.Filters{Seed: &d.seed, Bits: filterBitsPerKey}
 	}
 	p.TargetFileSizes[0] = 4 << 20
 	p.TargetFileSizes[1] = 32 << 20 // the index of runs keeps all tables with claims open
@@ -105,6 +107,14 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 	return p
 }
 
+// newIndex returns the index of the claims in tables.
+func newIndex(o *Options, d *disk) *runs.Index {
+	return runs.New(runs.Options{
+		Pebble: o.pebbleOptions(d), Seed: &d.seed, CacheBytes: o.CacheBytes, Bytes: o.indexBytes, Recent: o.recentTables,
+		Open: func(number uint64) (vfs.File, error) { return d.Open(d.path(tableName(number))) },
+	})
+}
+
 // ownTables makes Pebble begin a table at the ends of the journal and of the packed batches, so that
 // their tables can be removed as a whole, and at the end of the claims, so that a compaction of
 // other data does not include runs.
@@ -117,7 +127,7 @@ func ownTables(key []byte) (policy pebble.SpanPolicy, end []byte, err error) {
 	return policy, nil, nil
 }
 
-// maxIndexBlock is larger than any index of a run: a runTable keeps it as one block.
+// maxIndexBlock is larger than any index of a run: the index of runs keeps it as one block.
 const maxIndexBlock = 64 << 20
 
 // runOptions are those of a table in L0, where overlapping runs are put.

@@ -98,7 +98,7 @@ func Open(dir string, o Options) (*Store, error) {
 // abandon frees the memory of a store that cannot be opened. If the disk has failed, a call that hangs
 // may still use the tables.
 func (s *Store) abandon() {
-	s.core.recentRuns.close()
+	s.core.recentRuns.Close()
 	if s.core.fault.get() == nil {
 		s.memtable.Abandon()
 	}
@@ -107,7 +107,7 @@ func (s *Store) abandon() {
 // newStore combines a store's parts. None of them is used before the store is open.
 func newStore(o Options, d *disk) *Store {
 	s := &Store{
-		core:     core{o: o, disk: d, fault: d.fault, startup: newStartup(), recentRuns: newRunIndex(&o, d)},
+		core:     core{o: o, disk: d, fault: d.fault, startup: newStartup(), recentRuns: newIndex(&o, d)},
 		memtable: memtable.New(o.PendingBytes),
 	}
 	c, m := &s.core, s.memtable

@@ -1,4 +1,4 @@
-package pebble
+package runs
 
 import (
 	"bytes"
@@ -8,13 +8,13 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// A tableGroup has tables that do not overlap, in the order of their keys: a run, a part of one, or
+// A group has tables that do not overlap, in the order of their keys: a run, a part of one, or
 // a level.
-type tableGroup []*runTable
+type group []*table
 
 // find returns the table that may have the key, nil if there is none. The filter of a single table
 // decides faster than a comparison with the range of the table.
-func (g tableGroup) find(key []byte) *runTable {
+func (g group) find(key []byte) *table {
 	if len(g) == 1 && g[0].filter.bits != nil {
 		return g[0]
 	}
@@ -29,9 +29,9 @@ func (g tableGroup) find(key []byte) *runTable {
 const fewTables = 4
 
 // split returns the groups in which a key is searched: each of a few tables with filters is one.
-func (g tableGroup) split() (groups []tableGroup) {
-	if len(g) > fewTables || slices.ContainsFunc(g, func(t *runTable) bool { return t.filter.bits == nil }) {
-		return []tableGroup{g}
+func (g group) split() (groups []group) {
+	if len(g) > fewTables || slices.ContainsFunc(g, func(t *table) bool { return t.filter.bits == nil }) {
+		return []group{g}
 	}
 	for i := range g {
 		groups = append(groups, g[i:i+1])
@@ -40,20 +40,20 @@ func (g tableGroup) split() (groups []tableGroup) {
 }
 
 // between returns the tables that may have keys from first on and below end; nil is no bound.
-func (g tableGroup) between(first, end []byte) tableGroup {
+func (g group) between(first, end []byte) group {
 	if first != nil {
 		g = g[g.from(first):]
 	}
 	if end != nil {
-		i, _ := slices.BinarySearchFunc(g, end, func(t *runTable, end []byte) int { return bytes.Compare(t.smallest, end) })
+		i, _ := slices.BinarySearchFunc(g, end, func(t *table, end []byte) int { return bytes.Compare(t.smallest, end) })
 		g = g[:i]
 	}
 	return g
 }
 
 // from returns the index of the first table that does not end before the key.
-func (g tableGroup) from(key []byte) int {
-	i, _ := slices.BinarySearchFunc(g, key, func(t *runTable, key []byte) int {
+func (g group) from(key []byte) int {
+	i, _ := slices.BinarySearchFunc(g, key, func(t *table, key []byte) int {
 		if t.endsBefore(key) {
 			return -1
 		}
@@ -63,8 +63,8 @@ func (g tableGroup) from(key []byte) int {
 }
 
 // after returns the index of the first table that begins after the key.
-func (g tableGroup) after(key []byte) int {
-	i, _ := slices.BinarySearchFunc(g, key, func(t *runTable, key []byte) int {
+func (g group) after(key []byte) int {
+	i, _ := slices.BinarySearchFunc(g, key, func(t *table, key []byte) int {
 		if bytes.Compare(t.smallest, key) <= 0 {
 			return -1
 		}
@@ -74,7 +74,7 @@ func (g tableGroup) after(key []byte) int {
 }
 
 // with returns the group with one more table, nil if they overlap.
-func (g tableGroup) with(t *runTable) tableGroup {
+func (g group) with(t *table) group {
 	i := g.from(t.smallest)
 	if i < len(g) && !t.endsBefore(g[i].smallest) {
 		return nil
@@ -83,7 +83,7 @@ func (g tableGroup) with(t *runTable) tableGroup {
 }
 
 // hasOlder reports whether the group may have entries in a range that are older than seq.
-func (g tableGroup) hasOlder(span pebble.KeyRange, seq uint64) bool {
+func (g group) hasOlder(span pebble.KeyRange, seq uint64) bool {
 	for _, t := range g[g.from(span.Start):] {
 		if bytes.Compare(t.smallest, span.End) >= 0 {
 			return false
@@ -95,20 +95,20 @@ func (g tableGroup) hasOlder(span pebble.KeyRange, seq uint64) bool {
 	return false
 }
 
-func (g tableGroup) size() (n uint64) {
+func (g group) size() (n uint64) {
 	for _, t := range g {
 		n += t.size
 	}
 	return n
 }
 
-func (g tableGroup) use() {
+func (g group) use() {
 	for _, t := range g {
 		t.users.Add(1)
 	}
 }
 
-func (g tableGroup) release() {
+func (g group) release() {
 	for _, t := range g {
 		t.release()
 	}

@@ -1,4 +1,4 @@
-package pebble
+package runs
 
 import (
 	"bytes"
@@ -11,8 +11,8 @@ import (
 // parts begin concerns only the time of a look-up.
 
 // divide divides the list as the group with the most tables that have filters is divided.
-func (l *runList) divide() {
-	var most tableGroup
+func (l *list) divide() {
+	var most group
 	for _, g := range l.groups {
 		if len(g) > len(most) && g[0].filter.bits != nil {
 			most = g
@@ -42,13 +42,13 @@ func (l *runList) divide() {
 
 // A listPart has the groups in which the keys of a part are searched.
 type listPart struct {
-	groups []tableGroup
+	groups []group
 	newest int // how many come before all tables omitted
 }
 
 // search returns the groups that decide whether there is a key, and whether it is absent if none of
 // them has it.
-func (l *runList) search(key []byte) (groups []tableGroup, absent bool) {
+func (l *list) search(key []byte) (groups []group, absent bool) {
 	i, found := slices.BinarySearchFunc(l.borders, key, bytes.Compare)
 	if found {
 		i++

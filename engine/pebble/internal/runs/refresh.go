@@ -1,4 +1,4 @@
-package pebble
+package runs
 
 import (
 	"errors"
@@ -9,9 +9,9 @@ import (
 
 var errRefreshEnded = errors.New("the refresh was ended")
 
-// refresh makes the list that of Pebble's current version. If it fails, the list stays as it is.
+// Refresh makes the list that of Pebble's current version. If it fails, the list stays as it is.
 // Only one refresh runs at a time.
-func (x *runIndex) refresh(db *pebble.DB, stop <-chan struct{}) error {
+func (x *Index) Refresh(db *pebble.DB, stop <-chan struct{}) error {
 	select {
 	case <-stop:
 		return errRefreshEnded
@@ -20,7 +20,7 @@ func (x *runIndex) refresh(db *pebble.DB, stop <-chan struct{}) error {
 	x.mu.Lock()
 	x.since = 0
 	x.mu.Unlock()
-	version, err := db.SSTables(pebble.WithKeyRangeFilter([]byte{claimSpace}, []byte{claimSpace + 1}))
+	version, err := db.SSTables(pebble.WithKeyRangeFilter([]byte{Space}, []byte{Space + 1}))
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (x *runIndex) refresh(db *pebble.DB, stop <-chan struct{}) error {
 }
 
 // publish installs the list of the version at which the refresh began, with the runs since then before it.
-func (x *runIndex) publish(next *runList) {
+func (x *Index) publish(next *list) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	l := x.list.Load()
@@ -64,16 +64,16 @@ func (x *runIndex) publish(next *runList) {
 
 // A mirror is a list in the making.
 type mirror struct {
-	index  *runIndex
-	open   map[uint64]*runTable // of the list before
-	list   *runList
-	opened tableGroup // by this refresh, in no order
+	index  *Index
+	open   map[uint64]*table // of the list before
+	list   *list
+	opened group // by this refresh, in no order
 	tables int
 	size   uint64
 }
 
-func newMirror(x *runIndex, old *runList) *mirror {
-	m := &mirror{index: x, open: make(map[uint64]*runTable), list: &runList{}}
+func newMirror(x *Index, old *list) *mirror {
+	m := &mirror{index: x, open: make(map[uint64]*table), list: &list{}}
 	for _, g := range old.groups {
 		for _, t := range g {
 			m.open[t.number] = t
@@ -102,7 +102,7 @@ func (m *mirror) add(version [][]pebble.SSTableInfo, stop <-chan struct{}) error
 		}
 	}
 	byWorth(candidates, m.index.recent)
-	tables := make([]*runTable, len(infos))
+	tables := make([]*table, len(infos))
 	m.list.coverage.loaded = true
 	for n, c := range candidates {
 		select {
@@ -129,7 +129,7 @@ func (m *mirror) add(version [][]pebble.SSTableInfo, stop <-chan struct{}) error
 }
 
 // table returns a table, open.
-func (m *mirror) table(info pebble.SSTableInfo) (*runTable, error) {
+func (m *mirror) table(info pebble.SSTableInfo) (*table, error) {
 	switch t := m.open[uint64(info.FileNum)]; {
 	case t != nil:
 		return t, nil

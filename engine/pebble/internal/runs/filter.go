@@ -1,4 +1,4 @@
-package pebble
+package runs
 
 import (
 	"encoding/binary"
@@ -8,16 +8,19 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// keyedFilters is the policy of the filters of tables: Pebble's, of hashes of the keys
+// Filters are the policy of the filters of tables: Pebble's, of hashes of the keys
 // that depend on the seed of the store. Otherwise a producer could choose ids that all filters seem
 // to have, and each look-up of such an id would read every table.
 //
 //	+---------------------+----------------------+
-//	| filter (tableFilter) | check of the seed 4 LE |
+//	| filter (filter) | check of the seed 4 LE |
 //	+---------------------+----------------------+
 //
 // A filter whose seed is not the store's is not used.
-type keyedFilters struct{ disk *disk }
+type Filters struct {
+	Seed *uint64 // of the store
+	Bits int     // for each key, of the filters that are written
+}
 
 const (
 	keyedFilterName = "hapax.keyed-bloom"
@@ -25,29 +28,29 @@ const (
 )
 
 // Name implements pebble.FilterPolicy.
-func (keyedFilters) Name() string { return keyedFilterName }
+func (Filters) Name() string { return keyedFilterName }
 
 // NewWriter implements pebble.FilterPolicy.
-func (k keyedFilters) NewWriter(t pebble.FilterType) pebble.FilterWriter {
-	return &keyedWriter{w: bloom.FilterPolicy(filterBitsPerKey).NewWriter(t), seed: k.disk.seed}
+func (k Filters) NewWriter(t pebble.FilterType) pebble.FilterWriter {
+	return &keyedWriter{w: bloom.FilterPolicy(k.Bits).NewWriter(t), seed: *k.Seed}
 }
 
 // MayContain implements pebble.FilterPolicy.
-func (k keyedFilters) MayContain(_ pebble.FilterType, block, key []byte) bool {
-	f, ok := newKeyedFilter(block, k.disk.seed)
-	return !ok || f.mayContain(keyedHash(key, k.disk.seed))
+func (k Filters) MayContain(_ pebble.FilterType, block, key []byte) bool {
+	f, ok := newKeyedFilter(block, *k.Seed)
+	return !ok || f.mayContain(keyedHash(key, *k.Seed))
 }
 
 // newKeyedFilter returns the filter in a block, and false if the block has another layout.
-func newKeyedFilter(block []byte, seed uint64) (f tableFilter, ok bool) {
+func newKeyedFilter(block []byte, seed uint64) (f filter, ok bool) {
 	n := len(block) - filterCheck
 	switch {
 	case len(block) == 0: // of a table that has only range deletes
-		f, ok = newTableFilter(nil)
+		f, ok = newFilter(nil)
 	case n < 0:
 		return f, false
 	default:
-		f, ok = newTableFilter(block[:n])
+		f, ok = newFilter(block[:n])
 	}
 	if ok && n > 0 && binary.LittleEndian.Uint32(block[n:]) != seedCheck(seed) {
 		f.bits = nil
@@ -80,7 +83,7 @@ func (k *keyedWriter) Finish(dst []byte) []byte {
 	return binary.LittleEndian.AppendUint32(k.w.Finish(dst), seedCheck(k.seed))
 }
 
-// A tableFilter is the Bloom filter of a table. Its layout is that of RocksDB's full filters, which
+// A filter is the Bloom filter of a table. Its layout is that of RocksDB's full filters, which
 // package bloom of Pebble writes and documents:
 //
 //	+------------------+----------+------------+
@@ -89,7 +92,7 @@ func (k *keyedWriter) Finish(dst []byte) []byte {
 //
 // All bits of a key are in one line. Pebble's own MayContain computes the hash of the key each time:
 // here it is computed once for all tables.
-type tableFilter struct {
+type filter struct {
 	bits   []byte // nil if the table has no filter
 	lines  uint32
 	probes uint8
@@ -101,22 +104,22 @@ const (
 	firstProbes   = 3 // of first; Pebble writes six
 )
 
-// newTableFilter returns the filter in a block, and false if the block has another layout.
-func newTableFilter(block []byte) (f tableFilter, ok bool) {
+// newFilter returns the filter in a block, and false if the block has another layout.
+func newFilter(block []byte) (f filter, ok bool) {
 	n := len(block) - filterTrailer
 	if n <= 0 { // of a table that has only range deletes
-		return tableFilter{bits: make([]byte, filterLine), lines: 1, probes: firstProbes}, true
+		return filter{bits: make([]byte, filterLine), lines: 1, probes: firstProbes}, true
 	}
 	if n < filterLine {
 		return f, false
 	}
-	f = tableFilter{bits: block[:n], lines: binary.LittleEndian.Uint32(block[n+1:]), probes: block[n]}
+	f = filter{bits: block[:n], lines: binary.LittleEndian.Uint32(block[n+1:]), probes: block[n]}
 	return f, uint64(f.lines)*filterLine == uint64(n) && f.probes >= firstProbes
 }
 
 // first returns the result of the first probes, 0 or 1. It has no branch that depends on them, so that
 // the processor loads the lines of many filters at the same time, and mispredicts little.
-func (f *tableFilter) first(hash uint32) uint8 {
+func (f *filter) first(hash uint32) uint8 {
 	if f.bits == nil {
 		return 1
 	}
@@ -125,7 +128,7 @@ func (f *tableFilter) first(hash uint32) uint8 {
 }
 
 // mayContain reports whether the filter has the key with that hash.
-func (f *tableFilter) mayContain(hash uint32) bool {
+func (f *filter) mayContain(hash uint32) bool {
 	if f.bits == nil {
 		return true
 	}
@@ -139,12 +142,12 @@ func (f *tableFilter) mayContain(hash uint32) bool {
 	return true
 }
 
-func (f *tableFilter) bit(line, probe uint32) uint8 {
+func (f *filter) bit(line, probe uint32) uint8 {
 	probe %= 8 * filterLine
 	return f.bits[int(line)*filterLine+int(probe/8)] >> (probe % 8) & 1
 }
 
-// filterHash is the hash of a key for a tableFilter: LevelDB's, a variant of Murmur.
+// filterHash is the hash of a key for a filter: LevelDB's, a variant of Murmur.
 func filterHash(key []byte) uint32 {
 	const seed, multiplier = 0xbc9f1d34, 0xc6a4a793
 	h := seed ^ uint32(len(key))*multiplier

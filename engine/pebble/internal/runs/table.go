@@ -1,4 +1,4 @@
-package pebble
+package runs
 
 import (
 	"bytes"
@@ -13,13 +13,14 @@ import (
 	tableblock "github.com/cockroachdb/pebble/v2/sstable/block"
 	"github.com/cockroachdb/pebble/v2/sstable/block/blockkind"
 	"github.com/cockroachdb/pebble/v2/sstable/colblk"
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hapax-dev/hapax/engine/pebble/internal/memtable"
 	"github.com/hapax-dev/hapax/internal/offheap"
 )
 
-// A runTable is a table with claims, opened for look-ups in addition to Pebble's own use. Its
+// A table is a table with claims, opened for look-ups in addition to Pebble's own use. Its
 // filter and its index stay in memory, so that a look-up reads one block (looker).
-type runTable struct {
+type table struct {
 	number            uint64 // of the file
 	smallest, largest []byte
 	exclusive         bool   // largest is not in the table
@@ -28,7 +29,7 @@ type runTable struct {
 	users             atomic.Int64 // lists, and who opened it; the last one closes it
 
 	seed   uint64 // of the store
-	filter tableFilter
+	filter filter
 	index  []indexPart
 	size   uint64 // of filter and index in memory
 
@@ -37,6 +38,13 @@ type runTable struct {
 	fill   *cacheFill
 	free   []func() // memory of filter and index
 	evict  func()   // removes the table's blocks from the cache
+}
+
+// files are where tables are opened from.
+type files struct {
+	open   func(number uint64) (vfs.File, error)
+	seed   *uint64
+	schema *colblk.KeySchema
 }
 
 // An indexPart is a block of a table's index: a large table has several.
@@ -50,18 +58,18 @@ var (
 	errNoRoom  = errors.New("the index has no room for the table")
 )
 
-// openRunTable opens a table for one user, if at most room bytes of its file are to be kept in
+// openTable opens a table for one user, if at most room bytes of its file are to be kept in
 // memory.
-func openRunTable(d *disk, info pebble.TableInfo, o sstable.ReaderOptions, schema string, room uint64) (opened *runTable, err error) {
-	t := &runTable{
+func openTable(from files, info pebble.TableInfo, o sstable.ReaderOptions, room uint64) (opened *table, err error) {
+	t := &table{
 		number: uint64(info.FileNum), smallest: info.Smallest.UserKey, largest: info.Largest.UserKey,
-		exclusive: info.Largest.IsExclusiveSentinel(), seq: uint64(info.SmallestSeqNum), schema: o.KeySchemas[schema], seed: d.seed,
+		exclusive: info.Largest.IsExclusiveSentinel(), seq: uint64(info.SmallestSeqNum), schema: from.schema, seed: *from.seed,
 	}
 	t.users.Store(1)
 	cache := &o.CacheOpts
 	setNumber(&cache.FileNum, t.number)
 	t.evict = func() { cache.CacheHandle.EvictFile(cache.FileNum) }
-	f, err := d.Open(d.path(tableName(t.number)))
+	f, err := from.open(t.number)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +104,7 @@ func setNumber[T ~uint64](n *T, to uint64) { *n = T(to) }
 // filterBlock is what Pebble puts before the name of a filter.
 const filterBlock = "fullfilter."
 
-func (t *runTable) load(room uint64) error {
+func (t *table) load(room uint64) error {
 	layout, err := t.reader.Layout()
 	if err != nil {
 		return err
@@ -130,7 +138,7 @@ func (t *runTable) load(room uint64) error {
 	return errors.Join(t.loadIndex(layout), t.loadDrops())
 }
 
-func (t *runTable) loadIndex(layout *sstable.Layout) error {
+func (t *table) loadIndex(layout *sstable.Layout) error {
 	t.index = make([]indexPart, len(layout.Index))
 	for i, h := range layout.Index {
 		data, err := t.keep(h, blockkind.Index)
@@ -163,7 +171,7 @@ func (t *runTable) loadIndex(layout *sstable.Layout) error {
 }
 
 // loadDrops reads the range deletes of the claim space, each of which is a part of a bucket.
-func (t *runTable) loadDrops() (err error) {
+func (t *table) loadDrops() (err error) {
 	it, err := t.reader.NewRawRangeDelIter(context.Background(), sstable.NoFragmentTransforms, sstable.NoReadEnv)
 	if err != nil || it == nil {
 		return err
@@ -174,11 +182,11 @@ func (t *runTable) loadDrops() (err error) {
 		if err != nil {
 			return err
 		}
-		if span.Start[0] > claimSpace {
+		if span.Start[0] > Space {
 			return nil
 		}
 		prefix, _ := memtable.SplitPrefix(span.Start[1:])
-		if span.Start[0] < claimSpace || bytes.Compare(span.End, successor(spaced(claimSpace, prefix))) > 0 {
+		if span.Start[0] < Space || bytes.Compare(span.End, spanOf(prefix).End) > 0 {
 			return errNotARun
 		}
 		for _, key := range span.Keys {
@@ -190,12 +198,12 @@ func (t *runTable) loadDrops() (err error) {
 
 func noMetadata(*tableblock.Metadata, []byte) error { return nil }
 
-func (t *runTable) read(h tableblock.Handle, kind tableblock.Kind, init func(*tableblock.Metadata, []byte) error) (tableblock.BufferHandle, error) {
+func (t *table) read(h tableblock.Handle, kind tableblock.Kind, init func(*tableblock.Metadata, []byte) error) (tableblock.BufferHandle, error) {
 	return t.reader.BlockReader().Read(context.Background(), tableblock.NoReadEnv, nil, h, kind, init)
 }
 
 // keep reads a block and keeps it in memory.
-func (t *runTable) keep(h tableblock.Handle, kind tableblock.Kind) ([]byte, error) {
+func (t *table) keep(h tableblock.Handle, kind tableblock.Kind) ([]byte, error) {
 	b, err := t.read(h, kind, noMetadata)
 	if err != nil {
 		return nil, err
@@ -210,7 +218,7 @@ func (t *runTable) keep(h tableblock.Handle, kind tableblock.Kind) ([]byte, erro
 }
 
 // release closes the table after its last user.
-func (t *runTable) release() {
+func (t *table) release() {
 	if t.users.Add(-1) > 0 {
 		return
 	}
@@ -222,18 +230,18 @@ func (t *runTable) release() {
 }
 
 // endsBefore reports whether all keys of the table are less than key.
-func (t *runTable) endsBefore(key []byte) bool {
+func (t *table) endsBefore(key []byte) bool {
 	c := bytes.Compare(t.largest, key)
 	return c < 0 || c == 0 && t.exclusive
 }
 
 // covers reports whether a key is in the table's range.
-func (t *runTable) covers(key []byte) bool {
+func (t *table) covers(key []byte) bool {
 	return bytes.Compare(t.smallest, key) <= 0 && !t.endsBefore(key)
 }
 
 // part returns the part of the index in which a key is searched, nil if no part can have it.
-func (t *runTable) part(key []byte) *indexPart {
+func (t *table) part(key []byte) *indexPart {
 	if len(t.index) == 1 {
 		return &t.index[0]
 	}

@@ -1,14 +1,11 @@
-package pebble
+package runs
 
 import (
 	"bytes"
-	"cmp"
 	"math"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/hapax-dev/hapax/engine/storage"
-	"github.com/hapax-dev/hapax/weekbucket"
 )
 
 // A list may omit tables because of the limits. For a key in the range of one of them, the list is
@@ -63,7 +60,7 @@ func (c *coverage) omit(tables ...candidate) {
 	}
 	slices.SortFunc(all, func(a, b pebble.KeyRange) int { return bytes.Compare(a.Start, b.Start) })
 	apart := func(end, start []byte) bool { return bytes.Compare(end, start) < 0 }
-	c.omitted = joined(all, apart)
+	c.omitted = Joined(all, apart)
 	if len(c.omitted) <= maxOmitted {
 		return
 	}
@@ -73,11 +70,11 @@ func (c *coverage) omit(tables ...candidate) {
 	}
 	slices.Sort(gaps)
 	least := gaps[len(gaps)-maxOmitted] // one less than the ranges are more
-	c.omitted = joined(c.omitted, func(end, start []byte) bool { return gap(end, start) > least })
+	c.omitted = Joined(c.omitted, func(end, start []byte) bool { return gap(end, start) > least })
 }
 
-// joined returns ranges, which are in the order of their starts, joined where they are not apart.
-func joined(ranges []pebble.KeyRange, apart func(end, start []byte) bool) (all []pebble.KeyRange) {
+// Joined returns ranges, which are in the order of their starts, joined where they are not apart.
+func Joined(ranges []pebble.KeyRange, apart func(end, start []byte) bool) (all []pebble.KeyRange) {
 	for _, r := range ranges {
 		switch last := len(all) - 1; {
 		case last < 0 || apart(all[last].End, r.Start):
@@ -110,34 +107,4 @@ func boundsOf(smallest, largest []byte, exclusive bool) pebble.KeyRange {
 		largest = append(slices.Clip(largest), 0)
 	}
 	return pebble.KeyRange{Start: smallest, End: largest}
-}
-
-// A candidate is a table that may be in a list.
-type candidate struct {
-	bounds pebble.KeyRange
-	order  int // those of equal order do not overlap; otherwise the newer has the lower one
-	week   weekbucket.Week
-	at     int // place in what the caller has
-}
-
-func newCandidate(smallest, largest []byte, exclusive bool, order, at int) candidate {
-	return candidate{boundsOf(smallest, largest, exclusive), order, max(weekOf(smallest), weekOf(largest)), at}
-}
-
-// weekOf returns the week of a claim, or the least one for other keys.
-func weekOf(key []byte) weekbucket.Week {
-	if len(key) > 0 && key[0] == claimSpace {
-		if b, _, err := storage.SplitKey(key[1:]); err == nil {
-			return b.Week
-		}
-	}
-	return 0
-}
-
-// byWorth sorts tables by how much they are worth in a list. The newest ones are: what is being
-// claimed is there, also if its week is an old one. Then come those of the newest weeks.
-func byWorth(tables []candidate, newest int) {
-	week := func(a, b candidate) int { return cmp.Compare(b.week, a.week) }
-	slices.SortStableFunc(tables, func(a, b candidate) int { return cmp.Or(cmp.Compare(a.order, b.order), week(a, b)) })
-	slices.SortStableFunc(tables[min(newest, len(tables)):], week)
 }

@@ -1,4 +1,4 @@
-package pebble
+package runs
 
 import (
 	"fmt"
@@ -10,12 +10,11 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hapax-dev/hapax/engine/pebble/internal/memtable"
-	"github.com/hapax-dev/hapax/weekbucket"
 )
 
 // A modelTable is a table of a version in a test of lists: what is in it does not matter.
 type modelTable struct {
-	*runTable
+	*table
 	level, from, to int // keys, to included
 }
 
@@ -26,7 +25,7 @@ func modelKey(i int) []byte { return allModelKeys()[i] }
 var allModelKeys = sync.OnceValue(func() (keys [modelKeys][]byte) {
 	for i := range keys {
 		scope := i / 4 // the weeks are in no order
-		keys[i] = slices.Clip(spaced(claimSpace, fmt.Appendf(claimKey(fmt.Sprintf("scope%02d", scope), scope*3%5, 0), "%d", i%4)))
+		keys[i] = slices.Clip(fmt.Appendf(claimKey(fmt.Sprintf("scope%02d", scope), scope*3%5, 0), "%d", i%4))
 	}
 	return keys
 })
@@ -50,7 +49,7 @@ func (m modelTable) info() (i pebble.SSTableInfo) {
 
 // A listStory makes lists of random versions and runs, and knows which tables they should have.
 type listStory struct {
-	x       *runIndex
+	x       *Index
 	random  *rand.Rand
 	tables  uint64
 	version []modelTable // the newer first
@@ -58,7 +57,7 @@ type listStory struct {
 
 func (y *listStory) table(level, from, to int) modelTable {
 	y.tables++
-	t := &runTable{number: y.tables, smallest: modelKey(from), largest: modelKey(to), size: 1 + y.random.Uint64N(4)}
+	t := &table{number: y.tables, smallest: modelKey(from), largest: modelKey(to), size: 1 + y.random.Uint64N(4)}
 	if y.random.IntN(3) == 0 && to+1 < modelKeys {
 		t.largest, t.exclusive = modelKey(to+1), true
 	}
@@ -79,9 +78,9 @@ func (y *listStory) disjoint(level, longest int) (all []modelTable) {
 	return all
 }
 
-func (y *listStory) group(tables []modelTable) (g tableGroup) {
+func (y *listStory) group(tables []modelTable) (g group) {
 	for _, t := range tables {
-		g = g.with(t.runTable)
+		g = g.with(t.table)
 	}
 	return g
 }
@@ -121,11 +120,10 @@ func (y *listStory) check(t *testing.T, when string, all []modelTable) (absent i
 // At any limits, and whatever runs are ingested during a refresh, a list has all tables that may have
 // a key of which it says that there is none, and no table for another key after one that it lacks.
 func TestAListLacksNoTableOfAKeyThatItDecides(t *testing.T) {
-	s := openSmall(t, vfs.NewMem())
-	defer mustClose(t, s)
+	f := &fixture{t: t, fs: vfs.NewMem(), cache: 1 << 20}
 	absent, decided := 0, 0
 	for seed := range uint64(500) {
-		y := &listStory{random: rng(seed), x: newRunIndex(&s.core.o, s.core.disk)}
+		y := &listStory{random: rng(seed), x: f.index()}
 		y.x.limit, y.x.recent = 1+y.random.Uint64N(60), y.random.IntN(6)
 		ingest := func() {
 			run := y.disjoint(0, 1+y.random.IntN(modelKeys))
@@ -146,7 +144,7 @@ func TestAListLacksNoTableOfAKeyThatItDecides(t *testing.T) {
 				y.version = append(y.disjoint(5, 4), y.disjoint(6, 1+y.random.IntN(8))...)
 				y.x.mu.Lock()
 				y.x.since = 0
-				y.x.replace(&runList{})
+				y.x.replace(&list{})
 				y.x.mu.Unlock()
 			}
 			version := make([][]pebble.SSTableInfo, 7)
@@ -155,7 +153,7 @@ func TestAListLacksNoTableOfAKeyThatItDecides(t *testing.T) {
 			for _, table := range y.version {
 				version[table.level] = append(version[table.level], table.info())
 				if y.random.IntN(60) > 0 {
-					m.open[table.number] = table.runTable
+					m.open[table.number] = table.table
 				}
 			}
 			for range y.random.IntN(3) {
@@ -170,7 +168,7 @@ func TestAListLacksNoTableOfAKeyThatItDecides(t *testing.T) {
 			absent += y.check(t, when+", refreshed", y.version)
 			decided += modelKeys
 		}
-		y.x.close()
+		y.x.Close()
 	}
 	if absent < decided/10 || absent > decided*9/10 {
 		t.Errorf("%d of %d keys are absent if they are not found: too many or too few", absent, decided)
@@ -184,11 +182,11 @@ func TestAPartHasOneTableOfEachRun(t *testing.T) {
 	const runs, keys = 12, 10 // of a table
 	for seed := range uint64(50) {
 		y := &listStory{random: rng(seed)}
-		var l runList
+		var l list
 		for range runs {
-			var g tableGroup
+			var g group
 			for from := 0; from < modelKeys; from += keys {
-				table := &runTable{smallest: modelKey(from + y.random.IntN(4)), largest: modelKey(from + keys - 1 - y.random.IntN(4))}
+				table := &table{smallest: modelKey(from + y.random.IntN(4)), largest: modelKey(from + keys - 1 - y.random.IntN(4))}
 				table.filter.bits = make([]byte, filterLine)
 				g = append(g, table)
 			}
@@ -248,7 +246,7 @@ func TestRangesOfOmittedTablesAreLimited(t *testing.T) {
 		c := coverage{loaded: true}
 		var in [][]byte
 		for range 1 + r.IntN(400) {
-			from := spaced(claimSpace, claimKey("scope", r.IntN(3), r.Uint64()))
+			from := claimKey("scope", r.IntN(3), r.Uint64())
 			to := append(slices.Clone(from), byte(r.Uint32()))
 			in = append(in, from, to)
 			c.omit(candidate{bounds: boundsOf(from, to, false)})
@@ -266,13 +264,13 @@ func TestRangesOfOmittedTablesAreLimited(t *testing.T) {
 	for week := range 2 {
 		for id := range 200 {
 			key := func(i int) []byte {
-				return spaced(claimSpace, append(claimKey("scope", 2*week, 0)[:len(claimKey("scope", 0, 0))-16], byte(i), 0))
+				return append(claimKey("scope", 2*week, 0)[:len(claimKey("scope", 0, 0))-16], byte(i), 0)
 			}
 			c.omit(candidate{bounds: boundsOf(key(id), key(id), false)})
 		}
 	}
-	between := spaced(claimSpace, claimKey("scope", 1, 7))
-	if c.mayLack(between) || !c.mayLack(spaced(claimSpace, append(claimKey("scope", 2, 0)[:len(between)-17], 3, 0))) {
+	between := claimKey("scope", 1, 7)
+	if c.mayLack(between) || !c.mayLack(append(claimKey("scope", 2, 0)[:len(between)-16], 3, 0)) {
 		t.Errorf("the week between two has no table that is omitted: %x", c.omitted)
 	}
 }
@@ -280,44 +278,18 @@ func TestRangesOfOmittedTablesAreLimited(t *testing.T) {
 // Pebble has a drop in memory while a list omits the dropped tables. The next list may have them again.
 func TestDropsOfOmittedTablesAreKept(t *testing.T) {
 	prefix := func(week int) string {
-		p, _ := memtable.SplitPrefix(claimKey("scope", week, 0))
+		p, _ := memtable.SplitPrefix(claimKey("scope", week, 0)[1:])
 		return string(p)
 	}
-	old := &runList{coverage: coverage{loaded: true}, drops: map[string]uint64{prefix(1): 7, prefix(2): 8}}
-	l := &runList{coverage: coverage{loaded: true}}
-	key := spaced(claimSpace, claimKey("scope", 1, 5))
+	old := &list{coverage: coverage{loaded: true}, drops: map[string]uint64{prefix(1): 7, prefix(2): 8}}
+	l := &list{coverage: coverage{loaded: true}}
+	key := claimKey("scope", 1, 5)
 	l.coverage.omit(candidate{bounds: boundsOf(key, key, false)})
 	if l.takeDrops(old); len(l.drops) != 1 || l.drops[prefix(1)] != 7 {
 		t.Errorf("%v, want the drop of the omitted table", l.drops)
 	}
-	l = &runList{}
+	l = &list{}
 	if l.takeDrops(old); len(l.drops) != 2 {
 		t.Errorf("%v, want all drops before a version is known", l.drops)
-	}
-}
-
-func TestTablesOfNewWeeksAreWorthMost(t *testing.T) {
-	var all []candidate
-	for i, c := range []struct {
-		order int
-		week  weekbucket.Week
-	}{{0, 3}, {1, 1}, {2, 2}, {3, 3}, {4, 1}, {4, 5}, {4, 3}} {
-		all = append(all, candidate{order: c.order, week: c.week, at: i})
-	}
-	for newest, want := range map[int][]int{0: {5, 0, 3, 6, 2, 1, 4}, 2: {0, 1, 5, 3, 6, 2, 4}, 9: {0, 1, 2, 3, 5, 6, 4}} {
-		tables := slices.Clone(all)
-		byWorth(tables, newest)
-		for i := range tables {
-			if tables[i].at != want[i] {
-				t.Errorf("the newest %d first: %v, want %v", newest, tables, want)
-				break
-			}
-		}
-	}
-	if c := newCandidate(spaced(claimSpace, claimKey("a", 7, 1)), spaced(claimSpace, claimKey("b", 3, 1)), false, 0, 0); c.week != week0+7 {
-		t.Errorf("week %d", c.week)
-	}
-	if weekOf(nil) != 0 || weekOf([]byte{stateSpace}) != 0 || weekOf([]byte{claimSpace, 'x'}) != 0 {
-		t.Error("a key of no claim has a week")
 	}
 }

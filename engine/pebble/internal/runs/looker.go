@@ -1,4 +1,4 @@
-package pebble
+package runs
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 )
 
 // get returns the record of a key in the table, nil if it was removed. The record is a copy.
-func (t *runTable) get(key []byte) (record []byte, known bool, err error) {
+func (t *table) get(key []byte) (record []byte, known bool, err error) {
 	l := newLooker()
 	record, known, err = l.get(t, key)
 	l.free() // not if damaged bytes cause a panic, which leaves buffers in use
@@ -28,8 +28,8 @@ type looker struct {
 	large   bool                  // the buffers are not to be kept
 }
 
-// get is runTable.get.
-func (l *looker) get(t *runTable, key []byte) (record []byte, known bool, err error) {
+// get is table.get.
+func (l *looker) get(t *table, key []byte) (record []byte, known bool, err error) {
 	part := t.part(key)
 	if part == nil {
 		return nil, false, nil
@@ -61,7 +61,7 @@ func (l *looker) get(t *runTable, key []byte) (record []byte, known bool, err er
 }
 
 // read reads a block of claims.
-func (l *looker) read(t *runTable, h tableblock.Handle) error {
+func (l *looker) read(t *table, h tableblock.Handle) error {
 	env, init := tableblock.NoReadEnv, t.initAdmitted
 	if !t.fill.admits(t.number, h.Offset) {
 		env.BufferPool, init = &l.buffers, t.initData
@@ -77,12 +77,12 @@ func (l *looker) read(t *runTable, h tableblock.Handle) error {
 }
 
 // initAdmitted is called for a block that was read from the file and will be in the cache.
-func (t *runTable) initAdmitted(md *tableblock.Metadata, data []byte) error {
+func (t *table) initAdmitted(md *tableblock.Metadata, data []byte) error {
 	t.fill.room.Add(-int64(len(md) + len(data)))
 	return t.initData(md, data)
 }
 
-func (t *runTable) initData(md *tableblock.Metadata, data []byte) error {
+func (t *table) initData(md *tableblock.Metadata, data []byte) error {
 	return colblk.InitDataBlockMetadata(t.schema, md, data)
 }
 

@@ -1,4 +1,4 @@
-package pebble
+package runs
 
 import (
 	"sync/atomic"
@@ -26,10 +26,11 @@ const slotPart = 256 << 10
 // maxSlots are those of a cache of 256 GiB.
 const maxSlots = 1 << 20
 
-func newCacheFill(cache *pebble.Cache, o *Options) *cacheFill {
+// newCacheFill returns the division of a cache with that many bytes, without those of usual memtables.
+func newCacheFill(cache *pebble.Cache, bytes, memTable int64) *cacheFill {
 	return &cacheFill{
-		cache: cache, bytes: o.CacheBytes, most: max(0, o.CacheBytes-int64(o.MemTableBytes)) / 4 * 3,
-		unreserve: func() {}, slots: make([]atomic.Uint32, min(max(o.CacheBytes/slotPart, 16), maxSlots)),
+		cache: cache, bytes: bytes, most: max(0, bytes-memTable) / 4 * 3,
+		unreserve: func() {}, slots: make([]atomic.Uint32, min(max(bytes/slotPart, 16), maxSlots)),
 	}
 }
 

@@ -1,34 +1,17 @@
-package pebble
+package runs
 
 import (
 	"testing"
 
 	tableblock "github.com/cockroachdb/pebble/v2/sstable/block"
-	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-const testCache = 256 << 20
-
-// indexOfClaims returns an index of a store with 20,000 claims, whose cache nothing else uses.
-func indexOfClaims(t *testing.T) (x *runIndex, keys [][]byte) {
-	s, err := Open(t.TempDir()+"/store", Options{FS: vfs.Default, CacheBytes: testCache})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { mustClose(t, s) })
-	batch := randomBatch(rng(1), 20_000)
-	batch.Seq = 1
-	mustApply(t, s, batch)
-	mustSealAll(t, s)
-	for _, c := range batch.Claims {
-		keys = append(keys, spaced(claimSpace, c.Key))
-	}
-	x = newRunIndex(&s.core.o, s.core.disk)
-	t.Cleanup(x.close)
-	if err := x.refresh(s.core.db, nil); err != nil {
-		t.Fatal(err)
-	}
-	return x, keys
+// indexOfClaims returns an index of 20,000 claims, whose cache nothing else uses.
+func indexOfClaims(t *testing.T) (x *Index, keys [][]byte) {
+	f := newFixture(t)
+	keys = claimKeys(20_000)
+	f.ingest(keys, len(keys))
+	return f.loaded(), keys
 }
 
 // While the cache has room, a look-up puts the block into it. After that, it does so only for a block
@@ -43,7 +26,7 @@ func TestBlocksAskedForAgainReplaceOthers(t *testing.T) {
 		}
 		for i, want := range want {
 			before, room := x.cache.Metrics(), x.fill.room.Load()
-			if record, known := x.get(keys[0]); record == nil || !known {
+			if record, known := x.Get(keys[0]); record == nil || !known {
 				t.Fatal("the index has no record of the claim")
 			}
 			after := x.cache.Metrics()
@@ -66,14 +49,14 @@ func TestTheIndexAndLookUpsShareTheCache(t *testing.T) {
 		t.Errorf("room for %d bytes with %d indexed, want %d", got, indexed, want)
 	}
 	for _, key := range keys {
-		x.get(key)
+		x.Get(key)
 	}
 	cached := x.cache.Size()
-	x.replace(&runList{groups: x.list.Load().groups})
+	x.replace(&list{groups: x.list.Load().groups})
 	if got, want := x.fill.room.Load(), (testCache-indexed)/4*3-cached; got != want || cached == 0 {
 		t.Errorf("room for %d bytes with %d cached and %d indexed, want %d", got, cached, indexed, want)
 	}
-	const most = (testCache - 2*DefaultPendingBytes) / 4 * 3
+	const most = (testCache - testMemTable) / 4 * 3
 	for range 3 { // what was reserved before is returned
 		x.fill.divide(testCache)
 		if got, want := x.fill.room.Load(), int64((testCache-most)/4*3)-cached; got != want || x.cache.Size() != cached {
@@ -86,14 +69,13 @@ func TestTheIndexAndLookUpsShareTheCache(t *testing.T) {
 func TestTheIndexReservesItsMemory(t *testing.T) {
 	x, keys := indexOfClaims(t)
 	for _, key := range keys {
-		x.get(key)
+		x.Get(key)
 	}
 	cached := x.cache.Size()
-	const memTable = 2 * DefaultPendingBytes
-	const memTables = usualMemTables * memTable // Pebble reserves these in a store
+	const memTables = 2 * testMemTable // Pebble reserves these in a store
 	defer x.cache.Reserve(memTables)()
 	x.fill.divide(testCache)
-	third := x.cache.Reserve(memTable)
+	third := x.cache.Reserve(testMemTable)
 	if x.cache.Size() != cached {
 		t.Errorf("%d bytes are cached of %d beside a third memtable", x.cache.Size(), cached)
 	}
@@ -113,7 +95,7 @@ func TestTheIndexReservesItsMemory(t *testing.T) {
 }
 
 func TestCacheFillForgetsBlocksAskedForLongAgo(t *testing.T) {
-	f := newCacheFill(nil, &Options{CacheBytes: testCache})
+	f := newCacheFill(nil, testCache, testMemTable)
 	again := 0
 	const blocks = 200_000
 	for range 2 {
@@ -168,7 +150,7 @@ func TestIdleLookersKeepNoLargeBlock(t *testing.T) {
 
 // A cache that is larger than the machine's memory does not take memory before it is used.
 func TestHugeCache(t *testing.T) {
-	if n := len(newCacheFill(nil, &Options{CacheBytes: 1 << 61}).slots); n > maxSlots {
+	if n := len(newCacheFill(nil, 1<<61, testMemTable).slots); n > maxSlots {
 		t.Errorf("%d slots", n)
 	}
 }

@@ -1,4 +1,4 @@
-package pebble
+package runs
 
 import (
 	"slices"
@@ -7,11 +7,11 @@ import (
 	"github.com/hapax-dev/hapax/engine/pebble/internal/memtable"
 )
 
-// A runList has tables, the newer first. It is immutable.
-type runList struct {
+// A list has tables, the newer first. It is immutable.
+type list struct {
 	coverage coverage
-	index    *runIndex
-	groups   []tableGroup
+	index    *Index
+	groups   []group
 	borders  [][]byte          // keys at which parts begin, the first excepted
 	parts    []listPart        // one more than borders
 	drops    map[string]uint64 // prefix of a bucket -> entries with a lower sequence number may be dropped
@@ -20,9 +20,9 @@ type runList struct {
 
 // get returns the record of a key, nil if there is no claim, from the newest table that has an entry
 // for it. If the list does not decide that, known is false.
-func (l *runList) get(key []byte, hash uint32) (record []byte, known bool) {
+func (l *list) get(key []byte, hash uint32) (record []byte, known bool) {
 	// The lines of filters that many groups need are loaded at the same time.
-	var tables [32]*runTable
+	var tables [32]*table
 	groups, absent := l.search(key)
 	for len(groups) > 0 {
 		some := groups[:min(len(groups), len(tables))]
@@ -51,7 +51,7 @@ func (l *runList) get(key []byte, hash uint32) (record []byte, known bool) {
 }
 
 // mayBeDropped reports whether an entry of a table may be older than a drop of its bucket.
-func (l *runList) mayBeDropped(t *runTable, key []byte) bool {
+func (l *list) mayBeDropped(t *table, key []byte) bool {
 	if len(l.drops) == 0 {
 		return false
 	}
@@ -61,7 +61,7 @@ func (l *runList) mayBeDropped(t *runTable, key []byte) bool {
 
 // release ends a look-up, or the time in which the list is that of the index. After the last one, the
 // tables that only this list has are closed.
-func (l *runList) release() {
+func (l *list) release() {
 	if l.refs.Add(-1) > 0 {
 		return
 	}
@@ -72,11 +72,11 @@ func (l *runList) release() {
 }
 
 // keep removes all tables but some. No place in the order changes.
-func (l *runList) keep(some func(*runTable) bool) {
-	var groups []tableGroup
+func (l *list) keep(some func(*table) bool) {
+	var groups []group
 	newest := 0
 	for i, g := range l.groups {
-		g = slices.DeleteFunc(slices.Clone(g), func(t *runTable) bool { return !some(t) })
+		g = slices.DeleteFunc(slices.Clone(g), func(t *table) bool { return !some(t) })
 		if len(g) > 0 {
 			groups = append(groups, g)
 		}
@@ -88,7 +88,7 @@ func (l *runList) keep(some func(*runTable) bool) {
 }
 
 // size returns how much memory the list's tables use.
-func (l *runList) size() (n uint64) {
+func (l *list) size() (n uint64) {
 	for _, g := range l.groups {
 		n += g.size()
 	}
@@ -96,19 +96,19 @@ func (l *runList) size() (n uint64) {
 }
 
 // remove removes the tables of some groups.
-func (l *runList) remove(groups []tableGroup) {
+func (l *list) remove(groups []group) {
 	remove := make(map[uint64]bool)
 	for _, g := range groups {
 		for _, t := range g {
 			remove[t.number] = true
 		}
 	}
-	l.keep(func(t *runTable) bool { return !remove[t.number] })
+	l.keep(func(t *table) bool { return !remove[t.number] })
 }
 
 // takeDrops takes over the drops of the list before, and those of the tables, as far as they concern
 // the tables.
-func (l *runList) takeDrops(old *runList) {
+func (l *list) takeDrops(old *list) {
 	l.drops = make(map[string]uint64)
 	take := func(drops map[string]uint64) {
 		for prefix, seq := range drops {
@@ -126,14 +126,14 @@ func (l *runList) takeDrops(old *runList) {
 }
 
 // mayHaveOlder reports whether a bucket may have entries that are older than seq.
-func (l *runList) mayHaveOlder(prefix string, seq uint64) bool {
-	span := prefixSpan(spaced(claimSpace, []byte(prefix)))
-	return l.coverage.mayLackSome(span) || slices.ContainsFunc(l.groups, func(g tableGroup) bool { return g.hasOlder(span, seq) })
+func (l *list) mayHaveOlder(prefix string, seq uint64) bool {
+	span := spanOf([]byte(prefix))
+	return l.coverage.mayLackSome(span) || slices.ContainsFunc(l.groups, func(g group) bool { return g.hasOlder(span, seq) })
 }
 
 // addVersion adds tables in the order of a version; nil is one that the list omits. It begins a group
 // after the first of these: what follows may be older.
-func (l *runList) addVersion(tables []*runTable, levels []int) {
+func (l *list) addVersion(tables []*table, levels []int) {
 	whole, begin := true, false
 	for i, t := range tables {
 		begin = begin || i > 0 && levels[i] != levels[i-1]
@@ -150,12 +150,12 @@ func (l *runList) addVersion(tables []*runTable, levels []int) {
 }
 
 // addTable adds a table to the last group, or to a new one if it overlaps.
-func (l *runList) addTable(t *runTable, begin bool) {
+func (l *list) addTable(t *table, begin bool) {
 	if last := len(l.groups) - 1; last >= 0 && !begin {
 		if g := l.groups[last].with(t); g != nil {
 			l.groups[last] = g
 			return
 		}
 	}
-	l.groups = append(l.groups, tableGroup{t})
+	l.groups = append(l.groups, group{t})
 }
