@@ -19,7 +19,7 @@
 // # Look-ups
 //
 // A look-up first asks the tables in memory, then the tables of Pebble with claims, which the store
-// opens for itself, with their filters and indexes in memory (runindex.go). Pebble would ask all
+// opens for itself, with their filters and indexes in memory (internal/runs). Pebble would ask all
 // overlapping runs one by one: it is asked only for tables that this index omits.
 //
 // # Memory
@@ -29,7 +29,7 @@
 //   - Options.CacheBytes for blocks: 128 MiB
 //   - 2.5 times Options.PendingBytes, about 50 bytes for each claim, for claims that are not in
 //     tables: 120 and 10 MiB
-//   - up to 6 times PendingBytes, about 1.4 bytes for each claim, for the index of tables with
+//   - up to 6 times PendingBytes, about 1.8 bytes for each claim, for the index of tables with
 //     claims: 288 and 24 MiB
 //   - twice Options.MemTableBytes for memtables: 192 and 16 MiB
 //
@@ -108,9 +108,9 @@
 // Pebble may open it. write.go, claims.go, journal.go, sidecars.go, drop.go and reclaim.go do the
 // work of a store; buckets.go lists buckets. internal/memtable has the claims that are not in tables
 // yet; packedlog.go and load.go have them on disk, and seal.go, run.go and cuts.go move them to
-// tables. runindex.go keeps the list of open tables (runlist.go, runparts.go, tablegroup.go), which
-// runrefresh.go replaces after a compaction; runomit.go says what a list without all tables decides.
-// looker.go looks a claim up in one table (runtable.go, tablefilter.go, cachefill.go). settings.go,
+// tables. internal/runs finds claims in tables: index.go keeps the list of open tables (list.go, parts.go,
+// group.go), which refresh.go replaces after a compaction; coverage.go says what a list without all
+// tables decides, and looker.go looks a claim up in one table (table.go, filter.go). settings.go,
 // scheduler.go and compactor.go have the settings of Pebble and decide when it compacts. usage.go,
 // verify.go and backup.go are for operators, and damage.go knows the damaged tables. failstop.go and
 // fault.go are the disk that stops at the first failed write, and dirfs.go and osfile.go what is

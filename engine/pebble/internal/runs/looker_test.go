@@ -128,8 +128,8 @@ func TestIdleLookersKeepNoLargeBlock(t *testing.T) {
 	table := x.list.Load().groups[0].find(keys[0])
 	for _, size := range []uint64{maxIdleBlock, maxIdleBlock + 1} {
 		l := newLooker()
-		if err := l.read(table, tableblock.Handle{Length: size}); err == nil {
-			t.Fatal("a block that is none was read")
+		if err := l.read(table, tableblock.Handle{Offset: 1 << 40, Length: size}); err == nil {
+			t.Fatal("a block beyond the end was read")
 		}
 		l.free()
 		idle := false
