@@ -246,11 +246,7 @@ func (c *claiming) feedEngine(dir string) (perS float64, err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	cpu := processTime()
 	feeding := c.feeding(c.Goroutines, c.InFlight)
-	show := feeding.progress
-	feeding.progress = func(n uint64) {
-		show(n)
-		c.noteSaturation(e, n)
-	}
+	feeding.progress = func(n uint64) { c.noteSaturation(e, n) }
 	f, err := c.judged.all(c.ctx, feeding, e)
 	c.engine.add(f)
 	if err == nil {
