@@ -36,6 +36,21 @@ func (a *assignments) all() []*partition {
 	return all
 }
 
+// of returns the partition, or if its number is negative, all partitions of the topic.
+func (a *assignments) of(tp topicPartition) (all []*partition) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p := a.parts[tp]; p != nil {
+		return []*partition{p}
+	}
+	for _, p := range a.parts {
+		if tp.partition < 0 && p.pos.Topic == tp.topic {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
 // put adds an assignment, and returns the one of the same partition that it replaces, if any. After
 // close it adds none and returns false.
 func (a *assignments) put(p *partition) (before *partition, ok bool) {
@@ -118,4 +133,20 @@ func (a *assignments) queues() []*feed.Queue {
 		all = append(all, p.queue)
 	}
 	return all
+}
+
+// changed is whileAssigned for all partitions together: tell gets those for whose queues change returns
+// true, if there are any.
+func (a *assignments) changed(change func(*feed.Queue) bool, tell func(map[string][]int32)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var all []topicPartition
+	for tp, p := range a.parts {
+		if change(p.queue) {
+			all = append(all, tp)
+		}
+	}
+	if len(all) > 0 {
+		tell(byTopic(all))
+	}
 }

@@ -1,10 +1,12 @@
 package kafkaadapter
 
 import (
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/hapax-dev/hapax/internal/kafkatest"
@@ -37,6 +39,51 @@ func TestManyPartitionsShareRequests(t *testing.T) {
 	if len(m.stops) > 0 {
 		t.Errorf("stopped: %v", <-m.stops)
 	}
+	m.stop(t)
+}
+
+// The records of many partitions come with few answers of the broker: one that has a batch of only one partition
+// would let the last of thousands wait for minutes, and be reported as silent.
+func TestOneFetchBringsRecordsOfManyPartitions(t *testing.T) {
+	kafkatest.EmbeddedOnly(t)
+	const partitions = 1000
+	r := newRig(t, partitions)
+	r.fill(t, 10, 28<<10, kgo.NoCompression())
+	cluster := r.Cluster(t)
+	var fetches atomic.Int64
+	cluster.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		fetches.Add(1)
+		return nil, nil, false
+	})
+	m := r.start(t, r.work(1, nil), rarely, func(o *Options) { o.Batching.MaxBufferedBytes = 8 << 20 })
+	for p := range int32(partitions) {
+		r.untilStored(t, p, 10)
+	}
+	if n := fetches.Load(); n > partitions*3/4 { // one for each if an answer had a batch of one
+		t.Errorf("%d fetches for a batch of each of %d partitions", n, partitions)
+	}
+	m.stop(t)
+}
+
+// Idle partitions are not woken: of 10,000, that would take most of the processor time of an idle consumer.
+// One whose hold is to be moved is.
+func TestIdlePartitionsAreNotWoken(t *testing.T) {
+	r := newRig(t, 4)
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.lagInterval = 10 * time.Millisecond })
+	for p := range int32(4) {
+		r.send(t, p, numbered("e", 4)[p])
+	}
+	idle := func() bool {
+		all := m.parts.all()
+		return len(all) == 4 && !slices.ContainsFunc(all, (*partition).isDue)
+	}
+	kafkatest.Until(t, "idle partitions", idle)
+	p := m.parts.get(topicPartition{r.topic, 2})
+	if p.hold.set(p.hold.get().AddDate(0, 0, -7)); !p.isDue() {
+		t.Error("the hold is a week old, and the partition is not woken")
+	}
+	kafkatest.Until(t, "the hold", idle)
 	m.stop(t)
 }
 

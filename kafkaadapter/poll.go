@@ -35,7 +35,7 @@ type poller struct {
 func (l *poller) pollLoop(ctx context.Context) error {
 	client := l.shared.brokers.client
 	defer client.AllowRebalance()
-	l.flow = feed.NewFlow(l.shared.memory, fetchLimits(client), func(p feed.Plan) { client.UpdateFetchMaxBytes(p.Fetch, p.Partition) })
+	l.flow = feed.NewFlow(l.shared.memory, fetchLimits(client), flowClient{l.shared, l.parts})
 	var woken time.Time
 	for ctx.Err() == nil {
 		if now := time.Now(); now.Sub(woken) >= wakeEvery {
@@ -43,7 +43,7 @@ func (l *poller) pollLoop(ctx context.Context) error {
 			l.flow.Brokers = min(fetches, len(client.DiscoveredBrokers()))
 			client.ResumeFetchPartitions(nil) // resumes none
 		}
-		holding := l.flow.Wait(ctx, l.parts.queues, l.openings.any)
+		holding := l.flow.Wait(ctx, l.openings.any)
 		until, cancel := l.openings.until(ctx, holding)
 		fetched := client.PollFetches(until)
 		cancel()
@@ -117,16 +117,18 @@ func (l *poller) fetchFailed(tp topicPartition, err error) {
 // interrupt pauses partitions because of an error; their goroutines do the rest. A negative
 // partition means all of the topic.
 func (l *poller) interrupt(tp topicPartition, err error) {
-	found := false
-	for _, p := range l.parts.all() {
-		if p.pos.Topic == tp.topic && (tp.partition < 0 || p.pos.Partition == tp.partition) {
-			found = true
-			l.shared.brokers.client.PauseFetchPartitions(p.only())
-			p.queue.Interrupt(err)
-		}
-	}
-	if !found {
+	all := l.parts.of(tp)
+	if len(all) == 0 {
 		l.shared.throttled(l.shared.opt.Telemetry.Logger.Error, "a topic cannot be consumed; the client tries again", tp, "topic", tp.topic, "error", err)
+		return
+	}
+	tps := make([]topicPartition, len(all))
+	for i, p := range all {
+		tps[i] = p.tp()
+	}
+	l.shared.brokers.client.PauseFetchPartitions(byTopic(tps)) // once: each call copies what is paused
+	for _, p := range all {
+		p.queue.Interrupt(err)
 	}
 }
 

@@ -118,8 +118,7 @@ func (r *partitionState) fencedOff(err error) state {
 	return stopped
 }
 
-// wakeLoop wakes idle partitions for their periodic checks: of the hold, and of the store that was opened
-// again.
+// wakeLoop wakes idle partitions that have something to check.
 func (c *shared) wakeLoop(ctx context.Context, parts *assignments) {
 	t := time.NewTicker(min(time.Second, c.opt.Membership.CommitInterval))
 	defer t.Stop()
@@ -130,9 +129,29 @@ func (c *shared) wakeLoop(ctx context.Context, parts *assignments) {
 		case <-t.C:
 		}
 		for _, p := range parts.all() {
-			p.queue.Wake()
+			if p.isDue() {
+				p.queue.Wake()
+			}
 		}
 	}
+}
+
+// isDue reports whether a partition has something to do although no records came: to end a stop, as
+// there is nothing to read, to make room while it is paused, to use the store that was opened again, or to
+// move its hold. It is called for all partitions again and again, and must be cheap.
+func (p *partition) isDue() bool {
+	s := p.currentStatus()
+	switch {
+	case s.stop != nil || p.open.Load():
+		return true
+	case s.state == paused:
+		return p.c.memory.IsFull()
+	case p.c.opt.ReopenStore != nil:
+		if l, _ := p.c.links.get(); l != p.link.Load() {
+			return true
+		}
+	}
+	return !p.hold.isCurrent()
 }
 
 // waitStopped waits for the next try.

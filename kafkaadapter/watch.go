@@ -53,7 +53,7 @@ func checkProgress(p *partition) {
 	g := &p.progress
 	at, owned := p.offsets.inMemory()
 	s := p.currentStatus()
-	if !owned || s.stop != nil || s.state != running && s.state != unprotected || p.IsPaused() || !p.hasWork(at.Offset) {
+	if !owned || s.stop != nil || s.state != running && s.state != unprotected || !p.hasWork(at.Offset) || p.IsPaused() {
 		*g = progress{}
 		reportProgress(p)
 		return

@@ -14,35 +14,52 @@ const (
 	idleAfter   = 5 * time.Millisecond
 )
 
+// A Client is told by a flow what to fetch.
+type Client interface {
+	// Queues returns the queues of all assigned partitions.
+	Queues() []*Queue
+	// Fetch tells the client how much to fetch at a time.
+	Fetch(Plan)
+	// PauseAll and ResumeAll are Owner.Pause and Owner.Resume for all queues together.
+	PauseAll(change func(*Queue) bool)
+	ResumeAll(change func(*Queue) bool)
+}
+
 // A Flow decides what the client fetches: how much, and of which partitions. The poll loop uses it.
 type Flow struct {
 	// Brokers is the number of brokers that are fetched from at a time.
 	Brokers int
 
-	memory *Memory
-	most   Plan
-	fetch  func(Plan)
+	memory  *Memory
+	most    Plan
+	client  Client
+	wanting int // partitions that had records or starved when Wait last looked at all
 }
 
-// NewFlow returns a flow that plans fetches within a limit. fetch tells the client the plan.
-func NewFlow(m *Memory, most Plan, fetch func(Plan)) *Flow {
-	return &Flow{Brokers: 1, memory: m, most: most, fetch: fetch}
+// NewFlow returns a flow that plans fetches of a client within a limit.
+func NewFlow(m *Memory, most Plan, client Client) *Flow {
+	return &Flow{Brokers: 1, memory: m, most: most, client: client}
 }
 
 // Wait waits while a goroutine has enough records, or while the memory is full; a partition
 // that stays full is paused. It does not wait for long if the client must be polled urgently. It plans
 // the fetches that follow, and reports whether there are none until the memory has room.
-func (f *Flow) Wait(ctx context.Context, queues func() []*Queue, urgent func() bool) (holding bool) {
+func (f *Flow) Wait(ctx context.Context, urgent func() bool) (holding bool) {
+	if f.memory.isAlmostEmpty() { // the usual case if there are many partitions, and few records
+		f.client.Fetch(f.memory.plan(f.wanting, f.Brokers, f.most))
+		return false
+	}
 	began := time.Now()
 	// when no partition starved last, and when a partition that is not full last had records
 	fed, busy := began, began
 	for ctx.Err() == nil {
-		all := queues()
+		all := f.client.Queues()
 		now := time.Now()
 		r := crowded(all)
-		f.fetch(f.memory.plan(r.wanting, f.Brokers, f.most))
+		f.wanting = r.wanting
+		f.client.Fetch(f.memory.plan(r.wanting, f.Brokers, f.most))
 		late := now.Sub(began) > pauseAfter || urgent()
-		full := f.isFull(all, late)
+		full := f.isFull(late)
 		if len(r.full) == 0 && !full {
 			break
 		}
@@ -64,7 +81,7 @@ func (f *Flow) Wait(ctx context.Context, queues func() []*Queue, urgent func() b
 		if f.memory.closed.Load() {
 			time.Sleep(9 * time.Millisecond)
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(max(time.Millisecond, 4*time.Since(now))) // a look at many queues takes its time
 	}
 	return f.memory.closed.Load()
 }
@@ -72,18 +89,14 @@ func (f *Flow) Wait(ctx context.Context, queues func() []*Queue, urgent func() b
 // isFull reports whether the memory is full, so that the client must not be polled: it would fetch
 // the next records. If that lasts, all partitions are held back, and the client may be polled for all
 // else.
-func (f *Flow) isFull(all []*Queue, late bool) bool {
+func (f *Flow) isFull(late bool) bool {
 	closed := f.memory.closed.Load()
 	switch {
 	case closed && f.memory.hasRoom():
-		for _, q := range all {
-			q.owner.Resume(q.letGo)
-		}
+		f.client.ResumeAll((*Queue).letGo)
 		f.memory.closed.Store(false)
 	case closed, f.memory.IsFull() && late:
-		for _, q := range all { // also those that were assigned since
-			q.owner.Pause(q.holdBack)
-		}
+		f.client.PauseAll((*Queue).holdBack) // also those that were assigned since
 		f.memory.closed.Store(true)
 	}
 	return f.memory.closed.Load() || f.memory.IsFull()

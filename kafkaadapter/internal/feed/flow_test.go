@@ -24,6 +24,27 @@ func (f *fake) Resume(change func() bool) {
 	}
 }
 
+// A fakeClient has queues, and the last plan.
+type fakeClient struct {
+	queues []*Queue
+	plan   Plan
+}
+
+func (c *fakeClient) Queues() []*Queue { return c.queues }
+func (c *fakeClient) Fetch(p Plan)     { c.plan = p }
+
+func (c *fakeClient) PauseAll(change func(*Queue) bool) {
+	for _, q := range c.queues {
+		q.owner.Pause(func() bool { return change(q) })
+	}
+}
+
+func (c *fakeClient) ResumeAll(change func(*Queue) bool) {
+	for _, q := range c.queues {
+		q.owner.Resume(func() bool { return change(q) })
+	}
+}
+
 func records(n, size int) (recs []*kgo.Record) {
 	for i := range n {
 		recs = append(recs, &kgo.Record{Offset: int64(i), Value: make([]byte, size)})
@@ -77,23 +98,23 @@ func TestFlowSeesWhichPartitionsAreFullStarveOrAreBusy(t *testing.T) {
 // not one whose own queue is full.
 func TestFullMemoryHoldsAllPartitionsBack(t *testing.T) {
 	m := NewMemory(1<<20, 1000)
-	var plan Plan
-	flow := NewFlow(m, Plan{1 << 20, 1 << 20}, func(p Plan) { plan = p })
+	client := &fakeClient{}
+	flow := NewFlow(m, Plan{1 << 20, 1 << 20}, client)
 	a, fa := opened(m, 9)
 	b, fb := opened(m, 9)
-	all := []*Queue{a, b}
+	client.queues = []*Queue{a, b}
 	wait := func(urgent bool) (holding bool) {
-		return flow.Wait(context.Background(), func() []*Queue { return all }, func() bool { return urgent })
+		return flow.Wait(context.Background(), func() bool { return urgent })
 	}
-	if wait(false) || !fa.fetched || !fb.fetched || plan.Fetch <= 1 {
-		t.Errorf("an empty memory: %v %v, plan %+v", fa.fetched, fb.fetched, plan)
+	if wait(false) || !fa.fetched || !fb.fetched || client.plan.Fetch <= 1 {
+		t.Errorf("an empty memory: %v %v, plan %+v", fa.fetched, fb.fetched, client.plan)
 	}
 	a.Push(records(16, 1<<16))
-	if !wait(true) || fa.fetched || fb.fetched || plan.Fetch != 1 {
-		t.Errorf("a full memory: %v %v, plan %+v", fa.fetched, fb.fetched, plan)
+	if !wait(true) || fa.fetched || fb.fetched || client.plan.Fetch != 1 {
+		t.Errorf("a full memory: %v %v, plan %+v", fa.fetched, fb.fetched, client.plan)
 	}
 	c, fc := opened(m, 9)
-	if all = append(all, c); !wait(true) || fc.fetched {
+	if client.queues = append(client.queues, c); !wait(true) || fc.fetched {
 		t.Error("a new partition is not held back")
 	}
 	b.Close()
@@ -152,20 +173,18 @@ func TestQueueGivesBackWhatItHolds(t *testing.T) {
 // full for as long as the flow holds the others back.
 func TestMemoryIsFullWhileAFlowHoldsPartitionsBack(t *testing.T) {
 	m := NewMemory(1<<20, 1000)
-	flow := NewFlow(m, Plan{1 << 20, 1 << 20}, func(Plan) {})
-	var all []*Queue
+	client := &fakeClient{}
+	flow := NewFlow(m, Plan{1 << 20, 1 << 20}, client)
 	for range 32 {
 		q, _ := opened(m, 1000)
 		q.Push(records(1, 1<<15))
-		all = append(all, q)
+		client.queues = append(client.queues, q)
 	}
-	wait := func() bool {
-		return flow.Wait(t.Context(), func() []*Queue { return all }, func() bool { return true })
-	}
+	wait := func() bool { return flow.Wait(t.Context(), func() bool { return true }) }
 	if !m.IsFull() || !wait() {
 		t.Fatal("the memory is not full")
 	}
-	for i, q := range all {
+	for i, q := range client.queues {
 		if !m.IsFull() {
 			break
 		}

@@ -24,12 +24,14 @@ type Memory struct {
 	held    atomic.Int64 // by queues
 	closed  atomic.Bool  // a Flow holds all partitions back until there is room
 	fetched atomic.Int64 // by the client, since the last poll
-	share   atomic.Int64 // of each queue, before its partition is paused; see divide
-	batch   atomic.Int64 // of records that are popped at once, twice with their copies
+	share   atomic.Int64 // of each queue, before its partition is paused; see divide and aPart
+	batch   atomic.Int64 // of records that are popped at once, twice with their copies; see aPart
 
 	// what the batches of the log since the last poll were on the wire, and are in memory
 	wire, memory atomic.Int64
+	batches      atomic.Int64
 	ratio        float64 // memory for a byte on the wire
+	typical      float64 // bytes of a batch on the wire
 }
 
 var _ kgo.HookFetchBatchRead = (*Memory)(nil)
@@ -42,9 +44,12 @@ const recordMemory = 256
 // ratio makes the first fetch smaller.
 const firstRatio = 32
 
+// firstBatch is assumed to be the size of a batch on the wire until some were fetched.
+const firstBatch = 32 << 10
+
 // NewMemory returns a memory of the given number of bytes, for queues of a number of records.
 func NewMemory(most int64, records int) *Memory {
-	m := &Memory{most: most, records: records, ratio: firstRatio}
+	m := &Memory{most: most, records: records, ratio: firstRatio, typical: firstBatch}
 	m.divide(0)
 	return m
 }
@@ -73,16 +78,18 @@ func (m *Memory) OnFetchBatchRead(_ kgo.BrokerMetadata, _ string, _ int32, b kgo
 	m.fetched.Add(bytes)
 	m.memory.Add(bytes)
 	m.wire.Add(int64(b.CompressedBytes))
+	m.batches.Add(1)
 }
 
 // Polled records that the records of the client were taken. It learns from them how much memory the
 // next ones need.
 func (m *Memory) Polled() {
 	m.fetched.Store(0)
-	wire, memory := m.wire.Swap(0), m.memory.Swap(0)
-	if wire <= 0 {
+	wire, memory, batches := m.wire.Swap(0), m.memory.Swap(0), m.batches.Swap(0)
+	if wire <= 0 || batches <= 0 {
 		return
 	}
+	m.typical += (float64(wire)/float64(batches) - m.typical) / 8
 	r := float64(memory) / float64(wire)
 	if m.ratio == firstRatio {
 		m.ratio = r
@@ -102,8 +109,21 @@ func (m *Memory) plan(wanting, brokers int, limits Plan) Plan {
 	share := m.divide(wanting)
 	left := max(0, m.most-m.held.Load()-m.fetched.Load()) / 2
 	fetch := m.onWire(left/int64(max(1, brokers)), limits.Fetch)
-	return Plan{fetch, min(fetch, m.onWire(min(share, left), limits.Partition))}
+	partition := min(fetch, m.onWire(min(share, left), limits.Partition))
+	if wanting > crowdOf {
+		partition = max(partition, min(limits.Fetch/16, max(leastFetch, int32(min(2*m.typical, float64(limits.Fetch))))))
+	}
+	return Plan{fetch, partition}
 }
+
+// Of a partition whose next batch exceeds Plan.Partition, a broker returns nothing unless it is the first in
+// an answer, and in a fetch session it keeps that limit until the partition's offset moves. Of more
+// partitions than crowdOf that would take too many answers: each may be fetched at least leastFetch, or
+// a typical batch. Plan.Fetch bounds the answer in any case.
+const (
+	crowdOf    = 256
+	leastFetch = 16 << 10
+)
 
 // divide gives each of the wanting partitions its share of half of the memory. The other half is for
 // batches of the log that exceed a share, and for the client. Few partitions leave something to those
@@ -113,6 +133,14 @@ func (m *Memory) divide(wanting int) (share int64) {
 	m.share.Store(share)
 	m.batch.Store(m.most / 4 / int64(max(wanting, 1)))
 	return share
+}
+
+// aPart is what one queue may hold, and take at once, while others leave much of the memory unused.
+func (m *Memory) aPart() int64 { return (m.most/2 - m.held.Load()) / 32 }
+
+// isAlmostEmpty reports whether too little is held for any queue to be full.
+func (m *Memory) isAlmostEmpty() bool {
+	return !m.closed.Load() && m.held.Load() < min(int64(m.records)*recordMemory, m.most/128)
 }
 
 // onWire is the size of compressed records for which the memory suffices.

@@ -56,6 +56,67 @@ func TestPlanFollowsTheRatioAndWhatIsLeft(t *testing.T) {
 	}
 }
 
+// A broker returns nothing of a partition whose next batch exceeds the plan, unless it is the first in the
+// answer: of 10,000 partitions with batches of 16 KiB, an answer would have one.
+func TestOneFetchOfManyPartitionsHasManyBatches(t *testing.T) {
+	const mib, wanting = 1 << 20, 10000
+	m, limits := NewMemory(128*mib, 1000), Plan{4 * mib, mib}
+	for name, batch := range map[string]int{"before anything is known": 0, "small batches": 500, "batches of 16 KiB": 16 << 10, "large batches": 100 << 10} {
+		for range 50 {
+			if batch > 0 {
+				read(m, batch, 4*batch, 10)
+				m.Polled()
+			}
+		}
+		p := m.plan(wanting, 1, limits)
+		if least := max(batch, 16<<10); int(p.Partition) < least || p.Partition > limits.Fetch/16 {
+			t.Errorf("%s: %d bytes may be fetched of a partition, want %d to %d", name, p.Partition, least, limits.Fetch/16)
+		}
+	}
+	m.hold(128 * mib)
+	if p := m.plan(wanting, 1, limits); p.Fetch != 1 || p.Partition < 100<<10 { // the session would keep a smaller limit until the offset moves
+		t.Errorf("if all is used up: %+v", p)
+	}
+}
+
+// While little is held, many partitions that each have some records are neither full nor handled a few records
+// at a time.
+func TestQueuesTakePartOfUnusedMemory(t *testing.T) {
+	m := NewMemory(128<<20, 4000)
+	m.plan(10000, 1, Plan{1 << 20, 1 << 20})
+	q, _ := opened(m, 1000)
+	q.Push(records(200, 200))
+	if !q.room() {
+		t.Error("the queue is full")
+	}
+	if recs, _ := q.Pop(nil, 200); len(recs) != 200 || !q.room() {
+		t.Errorf("%d records were taken at once, room %v", len(recs), q.room())
+	}
+	q.Pop(nil, 1)
+	m.hold(m.most / 2)
+	q.Push(records(200, 200))
+	if recs, _ := q.Pop(nil, 200); len(recs) == 0 || len(recs) > 20 || q.room() {
+		t.Errorf("half is held: %d records were taken at once, room %v", len(recs), q.room())
+	}
+}
+
+// An almost empty memory has no full queue: the flow need not look.
+func TestAlmostEmptyMemoryHasNoFullQueue(t *testing.T) {
+	for _, recordsOf := range []int{4, 512, 4000} {
+		for _, most := range []int64{64 << 10, 1 << 20, 128 << 20} {
+			m := NewMemory(most, recordsOf)
+			m.plan(10000, 1, Plan{1 << 20, 1 << 20})
+			q, _ := opened(m, 1<<40)
+			for m.isAlmostEmpty() {
+				if !q.room() {
+					t.Fatalf("%d of %d bytes are held, and a queue of %d records is full", m.held.Load(), most, recordsOf)
+				}
+				q.Push(records(1, 10))
+			}
+		}
+	}
+}
+
 func TestMemoryIsFullUntilThereIsRoom(t *testing.T) {
 	m := NewMemory(1<<20, 1000)
 	for _, tt := range []struct {

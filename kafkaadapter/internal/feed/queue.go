@@ -180,7 +180,8 @@ func (q *Queue) pop(dst []*kgo.Record, n int) (recs []*kgo.Record, resume bool, 
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	defer q.book()
-	share, batch := q.memory.share.Load(), q.memory.batch.Load()
+	part := q.memory.aPart()
+	share, batch := max(part, q.memory.share.Load()), max(part, q.memory.batch.Load())
 	q.bytes -= q.popped
 	q.popped = 0
 	for len(q.recs) > 0 && len(dst) < n && q.popped < batch {
@@ -213,7 +214,9 @@ func (q *Queue) pop(dst []*kgo.Record, n int) (recs []*kgo.Record, resume bool, 
 func (q *Queue) full() bool { return q.n >= q.memory.records || q.hasShare() }
 
 // hasShare reports whether the queue has used its share of the memory. q.mu is held.
-func (q *Queue) hasShare() bool { return q.bytes >= q.memory.share.Load() }
+func (q *Queue) hasShare() bool {
+	return q.bytes >= q.memory.share.Load() && q.bytes >= q.memory.aPart()
+}
 
 // room reports whether the client may be polled: the queue takes more, or its partition is paused.
 func (q *Queue) room() bool {
