@@ -29,7 +29,11 @@ type hands struct {
 
 // buffers are shared by all partitions, so that few of them are in use, and stay in the processor's
 // caches.
-var buffers = sync.Pool{New: func() any { return &buffer{reused: true} }}
+var buffers = sync.Pool{New: func() any {
+	b := &buffer{reused: true, first: make([]byte, 0, 4<<10)}
+	b.copies = b.first
+	return b
+}}
 
 // chunks are the memory of buffers.
 var chunks = sync.Pool{New: func() any { return new(chunk) }}
@@ -125,6 +129,7 @@ const (
 // A buffer holds copies in a few large pieces of memory.
 type buffer struct {
 	reused  bool     // the memory is that of chunks
+	first   []byte   // the memory before that of chunks; thousands of partitions may have a few records each at a time
 	chunks  []*chunk // to be returned
 	piece   int      // the size of the next piece that is no chunk
 	copies  []byte
@@ -138,7 +143,7 @@ func (b *buffer) reset() {
 	}
 	clear(b.chunks)
 	clear(b.headers)
-	b.chunks, b.copies, b.headers = b.chunks[:0], nil, b.headers[:0]
+	b.chunks, b.copies, b.headers = b.chunks[:0], b.first, b.headers[:0]
 }
 
 // keep replaces the memory of a record by copies.

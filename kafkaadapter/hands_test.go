@@ -410,3 +410,26 @@ func TestOptionsAreCopied(t *testing.T) {
 		t.Error("the recovery policies are the caller's")
 	}
 }
+
+// Of thousands of partitions each may have a few records at a time: they must not hold a chunk each.
+func TestFewRecordsTakeLittleMemory(t *testing.T) {
+	rec := func() *kgo.Record { return &kgo.Record{Key: make([]byte, 16), Value: make([]byte, 200)} }
+	var h hands
+	for range 2 { // the buffer is used again
+		h.begin(10*256, 10)
+		for range 10 {
+			h.own().keep(rec())
+		}
+		if n := len(h.kept.chunks); n > 0 {
+			t.Errorf("%d chunks for 10 small records", n)
+		}
+		h.end()
+	}
+	var l lookout
+	for range 3 {
+		l.deliver(rec())
+	}
+	if l.made > 4 {
+		t.Errorf("%d deliveries for 3 records", l.made)
+	}
+}

@@ -115,13 +115,15 @@ type lookout struct {
 	ahead   [lookAhead]sighting
 	events  []engine.Event // of those ahead
 	unused  []*delivery    // see deliver
+	made    int            // deliveries so far
 	waiting []*delivery    // for their handlers, or handled
 }
 
-// deliver returns a delivery of rec. Deliveries are allocated a few at a time.
+// deliver returns a delivery of rec. Deliveries are allocated a few at a time, and twice as many the next time.
 func (p *lookout) deliver(rec *kgo.Record) *delivery {
 	if len(p.unused) == 0 {
-		made := make([]delivery, lookAhead)
+		made := make([]delivery, min(max(2, p.made), lookAhead))
+		p.made += len(made)
 		for i := range made {
 			p.unused = append(p.unused, &made[i])
 		}
