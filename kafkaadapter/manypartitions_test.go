@@ -76,11 +76,11 @@ func TestIdlePartitionsAreNotWoken(t *testing.T) {
 	}
 	idle := func() bool {
 		all := m.parts.all()
-		return len(all) == 4 && !slices.ContainsFunc(all, (*partition).isDue)
+		return len(all) == 4 && !slices.ContainsFunc(all, isDue)
 	}
 	kafkatest.Until(t, "idle partitions", idle)
 	p := m.parts.get(topicPartition{r.topic, 2})
-	if p.hold.set(p.hold.get().AddDate(0, 0, -7)); !p.isDue() {
+	if p.hold.set(p.hold.get().AddDate(0, 0, -7)); !isDue(p) {
 		t.Error("the hold is a week old, and the partition is not woken")
 	}
 	kafkatest.Until(t, "the hold", idle)

@@ -129,7 +129,7 @@ func (c *shared) wakeLoop(ctx context.Context, parts *assignments) {
 		case <-t.C:
 		}
 		for _, p := range parts.all() {
-			if p.isDue() {
+			if isDue(p) {
 				p.queue.Wake()
 			}
 		}
@@ -139,7 +139,7 @@ func (c *shared) wakeLoop(ctx context.Context, parts *assignments) {
 // isDue reports whether a partition has something to do although no records came: to end a stop, as
 // there is nothing to read, to make room while it is paused, to use the store that was opened again, or to
 // move its hold. It is called for all partitions again and again, and must be cheap.
-func (p *partition) isDue() bool {
+func isDue(p *partition) bool {
 	s := p.currentStatus()
 	switch {
 	case s.stop != nil || p.open.Load():
