@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -19,6 +20,7 @@ func (d *decider) decide(g *group, r request) (wait bool) {
 	case *txRequest:
 		if r.ticket.err = d.admitTx(g, r); errors.Is(r.ticket.err, ErrConflict) {
 			r.lostTo = d.pending(g)
+			r.lostBy = cmp.Or(r.lostBy, r.lostTo)
 			return false
 		}
 	case *command:
@@ -153,7 +155,8 @@ func (d *decider) admitChange(g *group, r *claimSet, c *candidate) error {
 func (d *decider) admitTx(g *group, r *txRequest) error {
 	lost, met := d.history.Overtaken(&r.reads)
 	if lost > 0 {
-		return ErrConflict
+		r.lostBy = lost
+		return conflictOver(d.history.OvertakenKey(&r.reads))
 	}
 	if err := d.holds.admit(&r.writes); err != nil {
 		return err

@@ -12,7 +12,7 @@ var (
 	ErrNoTransaction = errors.New("hapax: no live transaction: a Tx is valid only inside the closure given to Update")
 
 	// ErrConflict means that a transaction conflicts with another writer. Nothing of it was
-	// applied; it may be run again (see Retries).
+	// applied; it may be run again (see Retries). A ConflictError has the key, if it is known.
 	ErrConflict = errors.New("hapax: transaction conflict, nothing was applied: run it again")
 
 	// ErrWeekDropped means that a transaction claimed an event in a week that was dropped before it
@@ -69,6 +69,25 @@ var (
 	// Renew or Release ended first: look the claim up.
 	ErrOutcomeUnknown = errors.New("hapax: the outcome of the commit is unknown: if the store has failed, open it again; then look the claim up")
 )
+
+// A ConflictError is the ErrConflict of a transaction because of an application key that it has read, and
+// that others have written since.
+type ConflictError struct {
+	Key []byte // the least one, if there are several
+}
+
+func (e *ConflictError) Error() string { return ErrConflict.Error() } // without the key, which may come from a stranger
+
+// Unwrap returns ErrConflict.
+func (e *ConflictError) Unwrap() error { return ErrConflict }
+
+// conflictOver returns the error of a conflict because of a state key, "" for an unknown one.
+func conflictOver(key string) error {
+	if key == "" || key[0] != stateHost {
+		return ErrConflict
+	}
+	return &ConflictError{[]byte(key[1:])}
+}
 
 // errLeft is the error of a request whose caller has left.
 var errLeft = errors.New("hapax: the context ended before the store was done")

@@ -543,3 +543,94 @@ func TestConflictDoesNotWaitForASync(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A transaction that takes longer than the longest turn commits after a few conflicts, though another member
+// writes its key all the time, within its turns or beyond them.
+func TestALongTransactionCommitsInTheEnd(t *testing.T) {
+	for name, other := range map[string]time.Duration{"short": 500 * time.Millisecond, "beyond its turn": 10 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			inLane(t, 2, func(t *laneTest) {
+				change := func(tx *engine.Tx, takes time.Duration) error {
+					_, _, err := tx.Get([]byte("shared"))
+					time.Sleep(takes)
+					return errors.Join(err, tx.Put([]byte("shared"), nil))
+				}
+				done := make(chan struct{})
+				var others sync.WaitGroup
+				commits := 0
+				others.Go(func() {
+					for {
+						select {
+						case <-done:
+							return
+						default:
+						}
+						if driver.Update(ctx, t.e, func(tx *engine.Tx) error { return change(tx, other) }, driver.UpdateOptions{Lane: t.members[1]}) == nil {
+							commits++
+						}
+					}
+				})
+				calls := 0
+				err := driver.Update(ctx, t.e, func(tx *engine.Tx) error {
+					if calls++; calls > 20 {
+						return errBoom
+					}
+					return change(tx, 2*time.Minute)
+				}, driver.UpdateOptions{Lane: t.members[0], Retries: 100})
+				close(done)
+				others.Wait()
+				if err != nil || calls > 6 || commits == 0 {
+					t.Errorf("after %d calls and %d commits of the other one: %v", calls, commits, err)
+				}
+			})
+		})
+	}
+}
+
+// Others do not wait for ever for a member that keeps its turn and does not return.
+func TestAKeptTurnIsBounded(t *testing.T) {
+	inLane(t, 2, func(t *laneTest) {
+		calls, hangs := 0, make(chan struct{})
+		var holder sync.WaitGroup
+		holder.Go(func() {
+			_ = driver.Update(ctx, t.e, func(tx *engine.Tx) error {
+				if calls++; calls > 4 {
+					<-hangs
+					return errBoom
+				}
+				_, _, err := tx.Get([]byte("r"))
+				update(t.T, t.e, func(tx *engine.Tx) { mustPut(t.T, tx, "r", "") })
+				return errors.Join(err, tx.Put([]byte("k"), nil))
+			}, driver.UpdateOptions{Lane: t.members[0], Retries: 100})
+		})
+		synctest.Wait()
+		began := time.Now()
+		if err := driver.Update(ctx, t.e, commits, driver.UpdateOptions{Lane: t.members[1]}); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took != driver.MaxKept {
+			t.Errorf("it waited for %v", took)
+		}
+		close(hangs)
+		holder.Wait()
+	})
+}
+
+func TestATransactionThatConflictsWithItselfLosesAlone(t *testing.T) {
+	inLane(t, 1, func(t *laneTest) {
+		for calls := 1; !t.members[0].LosesAlone(); calls++ {
+			if calls > 12 {
+				t.Fatal("it is not known")
+			}
+			err := driver.Update(ctx, t.e, func(tx *engine.Tx) error {
+				_, _, err := tx.Get([]byte("own"))
+				update(t.T, t.e, func(tx *engine.Tx) { mustPut(t.T, tx, "own", "") })
+				return errors.Join(err, tx.Put([]byte("k"), nil))
+			}, driver.UpdateOptions{Lane: t.members[0]})
+			if e, ok := errors.AsType[*engine.ConflictError](err); !ok || string(e.Key) != "own" {
+				t.Fatal(err)
+			}
+		}
+		t.members[0].Leave()
+	})
+}

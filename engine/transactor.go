@@ -87,8 +87,8 @@ func (t *transactor) commit(ctx context.Context, tx *Tx) (err error) {
 	tx.status.mu.Unlock()
 	if len(r.claims.set.claims) == 0 && len(r.writes.list) == 0 {
 		if by, _ := t.history.Overtaken(&r.reads); tx.judge.sawClaims && by > 0 {
-			tx.status.lostTo = by
-			return ErrConflict
+			tx.status.lostTo, tx.status.lostBy = by, by
+			return conflictOver(t.history.OvertakenKey(&r.reads))
 		}
 		tx.turn.End()
 		return t.core.settleContext(ctx) // until its reads and results are durable
@@ -98,7 +98,7 @@ func (t *transactor) commit(ctx context.Context, tx *Tx) (err error) {
 	}
 	r.member, r.turn = tx.member, tx.turn
 	if err = t.queue.submit(ctx, r); !errors.Is(err, errLeft) {
-		tx.status.lostTo = r.lostTo
+		tx.status.lostTo, tx.status.lostBy = r.lostTo, r.lostBy
 	}
 	return err
 }
@@ -107,14 +107,16 @@ func (t *transactor) commit(ctx context.Context, tx *Tx) (err error) {
 // transaction does not conflict with it again.
 func (t *transactor) afterLoss(ctx context.Context, tx *Tx) {
 	tx.status.mu.Lock()
-	to := tx.status.lostTo
+	to, by, turn := tx.status.lostTo, tx.status.lostBy, tx.turn
+	if to > 0 {
+		tx.turn = nil // the member may keep it
+	}
 	tx.status.mu.Unlock()
 	if to == 0 {
 		return
 	}
-	tx.turn.End()
-	tx.member.Lost(to)
-	t.core.applied.waitContext(ctx, to) // if ctx has ended or the engine has stopped, the next call returns the error
+	tx.member.Lost(by, turn)
+	t.core.applied.waitContext(ctx, to) // false: ctx has ended, or the engine has stopped, as the next call says
 }
 
 // end ends the transaction and releases its reservations. Further calls do nothing.

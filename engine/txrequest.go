@@ -23,7 +23,8 @@ type txRequest struct {
 	member *lane.Member // nil if it is not in the lane
 	turn   *lane.Turn   // nil if it runs without one
 
-	lostTo uint64 // set with ErrConflict: the conflicting batch, or a later one
+	lostTo uint64 // with ErrConflict: the batch with which it conflicts, or a later one
+	lostBy uint64 // the batch itself, if it is known
 }
 
 // progress returns the amount of work so far.

@@ -68,7 +68,7 @@ func (s *txState) endPage(read int, p *txPage, span storage.Span) error {
 	}
 	s.status.mu.Lock()
 	defer s.unlock()
-	return s.status.lose(p.lostTo)
+	return s.status.lose(p.lostTo, string(p.end))
 }
 
 // A txPage has the keys in a span up to end, or all of them if end is nil, as a transaction sees

@@ -81,7 +81,7 @@ func (s *txState) stored(key []byte) (value []byte, found bool, err error) {
 		return nil, false, s.core.stop(err)
 	}
 	if by := s.history.ChangedSince(reads, key); by > 0 {
-		return nil, false, s.status.lose(by)
+		return nil, false, s.status.lose(by, string(key))
 	}
 	return value, found, nil
 }

@@ -10,8 +10,9 @@ type txStatus struct {
 
 	mu     sync.Mutex // guards the whole transaction; held during its own reads, never by the engine
 	live   bool
-	lost   error  // ErrConflict after a read that showed that the transaction cannot commit
-	lostTo uint64 // the conflicting batch, or a later one, 0 if there is none
+	lost   error  // wraps ErrConflict once a read saw that the transaction cannot commit
+	lostTo uint64 // the batch with which it conflicts, or a later one, 0 if there is none
+	lostBy uint64 // the batch with which it conflicts, as far as it is known
 }
 
 // lock locks mu for a method that does not need the engine. It returns an error, without the lock,
@@ -60,16 +61,16 @@ func (s *txStatus) unlockStore() {
 	s.mu.Unlock()
 }
 
-// lose records that the transaction conflicts with a batch, and so does the transaction of a part.
-// The caller holds mu.
-func (s *txStatus) lose(by uint64) error {
-	s.lost, s.lostTo = ErrConflict, by
+// lose records that the transaction conflicts with a batch because of a state key; if it is that of a part,
+// so does the whole. mu is held.
+func (s *txStatus) lose(by uint64, key string) error {
+	s.lost, s.lostTo, s.lostBy = conflictOver(key), by, by
 	if w := s.whole; w != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.live {
-			w.lost, w.lostTo = ErrConflict, by
+			w.lost, w.lostTo, w.lostBy = s.lost, by, by
 		}
 	}
-	return ErrConflict
+	return s.lost
 }

@@ -3,7 +3,11 @@ package kafkaadapter
 import (
 	"context"
 	"errors"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
@@ -48,22 +52,42 @@ func TestWhatStandsStillIsReported(t *testing.T) {
 	})
 	t.Run("a handler conflicts with itself", func(t *testing.T) {
 		r := newRig(t, 1)
-		r.send(t, 0, "a")
+		r.send(t, 0, "a", "b\n", "c")
 		end := make(chan struct{})
+		var calls atomic.Int64
 		m := r.start(t, r.work(1, func(ctx context.Context, tx *engine.Tx, rec *Record) error {
 			select {
 			case <-end:
 				return nil
 			default:
 			}
+			if string(rec.Event.ID) != "b\n" {
+				return nil
+			}
+			calls.Add(1)
 			return r.eng.Update(ctx, func(outside *engine.Tx) error { return outside.Put(countKey(string(rec.Event.ID)), []byte{1}) })
 		}), soon)
-		m.checkStands(t, "0", "conflict")
+		e := m.stoppedOne(t)
+		conflict, ok := errors.AsType[*engine.ConflictError](e)
+		if e.Reason != "conflict" || !errors.Is(e, ErrSelfConflict) || !ok || string(conflict.Key) != string(countKey("b\n")) {
+			t.Errorf("stopped: %v", e)
+		}
+		if text := e.Error(); !strings.Contains(text, `b\n`) || strings.Contains(text, "\n") || !strings.Contains(text, "offset 1") {
+			t.Errorf("the error names neither key nor offset, or is no single line: %s", text)
+		}
+		if n := calls.Load(); n > 25 {
+			t.Errorf("it stopped after %d calls", n)
+		}
+		r.untilStored(t, 0, 1) // the record before it
+		m.counts(t, 1, "partition_stopped", "conflict")
+		if err := m.Ready(); !errors.Is(err, ErrSelfConflict) {
+			t.Errorf("Ready: %v", err)
+		}
 		if n := r.letterCount(t); n != 0 {
 			t.Errorf("%d dead letters of a conflict", n)
 		}
 		close(end)
-		r.untilStored(t, 0, 1)
+		r.untilStored(t, 0, 3)
 		m.untilReady(t)
 		m.stop(t)
 	})
@@ -85,4 +109,47 @@ func TestWhatStandsStillIsReported(t *testing.T) {
 		m.untilReady(t)
 		m.stop(t)
 	})
+}
+
+// A handler takes longer than the longest turn, and another partition changes its key all the time. It commits
+// after a few calls, and the other partition continues.
+func TestLongHandlerCommitsAlthoughAnotherPartitionSharesItsKey(t *testing.T) {
+	r := newRig(t, 2)
+	shared := []byte("shared")
+	change := func(tx *engine.Tx) error {
+		_, _, err := tx.Get(shared)
+		return errors.Join(err, tx.Put(shared, nil))
+	}
+	var calls atomic.Int64
+	committed := make(chan struct{}) // by the other partition, since the call began
+	m := r.start(t, r.work(1, func(_ context.Context, tx *engine.Tx, rec *Record) error {
+		if string(rec.Event.ID) != "long" {
+			select {
+			case committed <- struct{}{}: // those before it have committed
+			default:
+			}
+			return change(tx)
+		}
+		calls.Add(1)
+		err := change(tx)
+		for range 2 {
+			select {
+			case <-committed:
+			case <-time.After(500 * time.Millisecond): // the others wait; their longest turn is 16 ms
+			}
+		}
+		return err
+	}), func(o *Options) { o.Batching.BatchTime, o.Batching.MaxBatch = time.Millisecond, 1 })
+	r.send(t, 0, "long")
+	sent := 0
+	kafkatest.Until(t, "the long handler's commit", func() bool {
+		r.send(t, 1, numbered("short"+strconv.Itoa(sent)+"-", 50)...)
+		sent += 50
+		return r.effects(t, "long") == 1 || calls.Load() > 20
+	})
+	if n := calls.Load(); n > 8 {
+		t.Errorf("it was called %d times", n)
+	}
+	r.untilStored(t, 1, int64(sent))
+	m.stop(t)
 }

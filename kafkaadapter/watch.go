@@ -39,7 +39,7 @@ var (
 	errInFlight = errors.New("another transaction holds the event, or has made a claim on it that is not final: the handler of a copy runs, here or elsewhere")
 	errHandling = errors.New("a handler has not returned")
 	errNoMemory = errors.New("nothing is fetched, because the records of other partitions use all of Batching.MaxBufferedBytes: do their handlers hang? Raise it if they do not")
-	errCommits  = errors.New("the store has not committed a batch, or transactions of others go first")
+	errCommits  = errors.New("the store has not committed a batch, or the partition waits for its turn: one that was in conflict again and again keeps its turn until its batch commits, at most for 5 minutes")
 )
 
 // hinder records why the record at the partition's offset has not committed.

@@ -40,6 +40,7 @@ func newWorker(p *partition, ask requests, committed *brokers.Commit) *worker {
 
 // run handles records until the state changes.
 func (w *worker) run() state {
+	defer func() { w.state.lane.Leave() }() // no other partition waits for one that does not run
 	next := running
 	for next == running {
 		if len(w.state.taken) == 0 {
@@ -180,13 +181,7 @@ func (w *worker) replan(n int, b *batch, err error) state {
 			w.partition.log.Warn("a sum of a batch cannot be made; its records are handled one by one", "offset", w.state.taken[0].Offset, "records", n, "error", err)
 		}
 	case inConflict:
-		conflicts := w.plan.conflicted(n)
-		if conflicts == 20 {
-			w.partition.log.Warn("a batch is in conflict again and again; it is retried", "offset", w.state.taken[0].Offset, "error", err,
-				"hint", "does the handler write outside tx what it has read through tx?")
-		}
-		w.state.hinder("conflict", fmt.Errorf("%w; %d times in a row: a handler that writes outside tx what it has read through tx conflicts with itself", err, conflicts))
-		return w.rest(w.delays.inFlight())
+		return w.conflicted(n, err)
 	case tooMuch:
 		if n == 1 {
 			return w.overLimit(err)
@@ -196,6 +191,28 @@ func (w *worker) replan(n int, b *batch, err error) state {
 		return w.state.failed(err)
 	}
 	return running
+}
+
+// conflicted returns the state after a batch of n records was in conflict. The partition keeps its turn after
+// a few conflicts, so others wait for it; one that still conflicts stops, and lets them continue.
+func (w *worker) conflicted(n int, err error) state {
+	w.state.hinder("conflict", fmt.Errorf("%w; %d times in a row", err, w.plan.conflicted(n)))
+	if w.state.lane.LosesAlone() && errors.Is(err, engine.ErrConflict) {
+		if n == 1 {
+			return w.state.stopForNow("conflict", fmt.Errorf("%w: %w; offset %d, key %s", ErrSelfConflict, err, w.state.taken[0].Offset, w.keyOf(err)), publishing)
+		}
+		w.plan.alone = n // the records before the one that conflicts commit
+	}
+	return w.rest(w.delays.inFlight())
+}
+
+// keyOf returns the key of a conflict for messages.
+func (w *worker) keyOf(err error) string {
+	e := (*engine.ConflictError)(nil)
+	if !errors.As(err, &e) {
+		return "unknown, none of the application's"
+	}
+	return w.partition.c.opt.Telemetry.IDs.Text(string(e.Key))
 }
 
 // overLimit returns the state after a batch of one record has exceeded a limit: its handler has left
@@ -289,13 +306,17 @@ func (w *worker) commitBatch(n int) (*batch, error) {
 	defer w.partition.handlers.under(began)()
 	w.state.lookEarly(recs[:n])
 	f := &w.partition.fence
+	retries := 8
+	if w.state.lane.LosesAlone() {
+		retries = 0
+	}
 	err := driver.Update(w.partition.ctx, w.partition.engine(), func(tx *engine.Tx) error {
 		b = &batch{p: w.state, tx: tx, result: w.state.newResult(), ours: f.State(), began: time.Now(), low: math.MaxInt64}
 		if err := b.judge(recs[:n]); err != nil {
 			return err
 		}
 		return b.writeState(recs[:n], peek)
-	}, driver.UpdateOptions{Retries: 8, AllowUnsyncedDuplicates: true, Lane: w.state.lane, Expected: w.state.lookout.early.events,
+	}, driver.UpdateOptions{Retries: retries, AllowUnsyncedDuplicates: true, Lane: w.state.lane, Expected: w.state.lookout.early.events,
 		OnPrefetched: func(claimed []bool) { w.state.lookout.early.decode(w.partition, claimed) }})
 	if err != nil {
 		if errors.Is(err, engine.ErrOutcomeUnknown) {

@@ -14,10 +14,10 @@ type UpdateOptions struct {
 	Retries                 int
 	AllowUnsyncedDuplicates bool
 
-	// Lane makes the transaction one of the member's. If the member has recently conflicted with
-	// another one, Update waits for its turn, in order of arrival, before it runs the closure. The
-	// turn ends when the transaction is applied, rejected or rolled back, when its closure panics,
-	// when its context ends, or after the time given to JoinLane.
+	// Lane makes the transaction one of the member's. If the member has recently met another one,
+	// Update waits for its turn, in the order of arrival, before it runs the closure. The turn ends
+	// when the transaction is applied, rejected or rolled back, when its closure panics, when its
+	// context ends, or after the time that was given to JoinLane; see there for one that conflicts.
 	//
 	// A transaction without a lane never waits. Omit Lane where others may wait for the caller, for
 	// example in an Update inside the closure of another one: with the same member such an Update
@@ -42,6 +42,9 @@ func Update(ctx context.Context, e *engine.Engine, fn func(tx *engine.Tx) error,
 	return e.Driver(key).Update(ctx, fn, base, opt.Lane.lane(), opt.Expected, opt.OnPrefetched)
 }
 
+// MaxKept is how long others wait at most for a member that keeps its turn.
+const MaxKept = lane.MaxKept
+
 // A LaneMember is a caller of Update. Its transactions take turns with those of other members as
 // long as they conflict, because one reads keys that another has written. Members without conflicts
 // run in parallel, and so do all members at first. Use one member for each series of transactions
@@ -51,9 +54,10 @@ type LaneMember struct{ member *lane.Member }
 
 // JoinLane returns a new member of the engine's lane. turn bounds how long one of its transactions
 // delays the others; 0 or less is one second. A transaction that takes longer continues, but may
-// conflict with later ones, so set at least twice the usual time of a transaction. The bound is
-// doubled after each consecutive conflict, up to 64 times the given one, so that a long transaction
-// commits eventually.
+// then conflict with later ones, so give at least twice the time that a transaction usually takes.
+// After each conflict in a row the bound is doubled. After the third one the member keeps its turn over its
+// next transactions until one commits or fails otherwise, at most for MaxKept, so that a long transaction
+// commits in the end; and after three more, members that have met no other one wait for it, too.
 func JoinLane(e *engine.Engine, turn time.Duration) *LaneMember {
 	return &LaneMember{e.Driver(key).JoinLane(turn)}
 }
@@ -62,6 +66,15 @@ func JoinLane(e *engine.Engine, turn time.Duration) *LaneMember {
 // transaction waits for a turn. Then do work that does not need the transaction before Update,
 // because others wait during the turn.
 func (m *LaneMember) Serialized() bool { return m.lane().Serialized() }
+
+// LosesAlone reports whether the member's transactions conflict again and again although all other members
+// wait for them: their closures write in another transaction what they have read, or a caller without a lane
+// writes it that often. Such a member keeps no turn until it has committed.
+func (m *LaneMember) LosesAlone() bool { return m.lane().LosesAlone() }
+
+// Leave ends the turn that the member has kept after a conflict. Call it when the transaction is not run
+// again for now.
+func (m *LaneMember) Leave() { m.lane().Leave() }
 
 func (m *LaneMember) lane() *lane.Member {
 	if m == nil {

@@ -38,8 +38,9 @@ type Member struct {
 
 	// Guarded by lane.mu.
 	score  int   // the member takes turns while it is above 0
-	losses int   // consecutive losses
-	turn   *Turn // its current or awaited turn, or nil
+	losses int   // in a row
+	alone  int   // losses in a row, in a turn that excludes all members, to none of them
+	turn   *Turn // its current or awaited turn, nil for none
 }
 
 // After a conflict, a member takes turns for its next meeting transactions without a conflict, or
@@ -50,12 +51,20 @@ const (
 	mostScore = 64
 )
 
-// maxDoublings bounds how often the maximum turn of a member is doubled, once for each consecutive
-// failure.
-const maxDoublings = 6
+// After keepAfter losses in a row a member keeps its turn over its next transactions, until one of them
+// commits, and after excludeAfter ones also the members that take no turns wait for that. A member that
+// loses even then, to none of the others, loses to itself: after aloneMost such losses it keeps no turn.
+const (
+	keepAfter    = 3
+	excludeAfter = 6
+	aloneMost    = 3
+)
 
-// maxTurn is several years; a longer turn could not be doubled.
-const maxTurn = math.MaxInt64 >> maxDoublings
+// MaxKept is how long a turn lasts at most that a member keeps.
+const MaxKept = 5 * time.Minute
+
+// maxTurn is years: a longer turn could not be doubled.
+const maxTurn = math.MaxInt64 >> keepAfter
 
 // A Turn is a transaction's permission to run, or its place in the queue. A transaction that runs
 // without a turn has a nil Turn.
@@ -63,10 +72,15 @@ type Turn struct {
 	member *Member
 	begun  chan struct{} // closed when the turn begins
 	limit  *time.Timer   // ends the turn; set when it begins
+
+	// Guarded by lane.mu.
+	isKept bool // by its member, beyond the present transaction
+	isFree bool // no transaction has it; only of a kept one
 }
 
 // Join returns a new member. turn bounds how long one of its transactions delays the others; 0 or
-// less is one second. It is doubled after each consecutive conflict, up to 64 times the given one.
+// less is one second. After each conflict in a row it is doubled, and after the third one the member keeps
+// its turn until a transaction commits, at most for MaxKept.
 func (l *Lane) Join(turn time.Duration) *Member {
 	if turn <= 0 {
 		turn = defaultTurn
@@ -85,15 +99,22 @@ func (m *Member) Serialized() bool {
 	return m.score > 0
 }
 
-// Queue adds the member's next turn to the queue. It returns nil if the next transaction runs
-// without a turn, because the member takes no turns or already has one.
+// Queue puts the member's next turn into the queue, or returns the one that it has kept. nil means that its
+// next transaction runs without one: the member takes no turns, or another transaction has its turn.
 func (m *Member) Queue() *Turn {
 	if m == nil {
 		return nil
 	}
 	m.lane.mu.Lock()
 	defer m.lane.mu.Unlock()
-	if m.score == 0 || m.turn != nil {
+	if t := m.turn; t != nil {
+		if !t.isFree {
+			return nil
+		}
+		t.isFree = false
+		return t
+	}
+	if m.score == 0 && !m.lane.excludes(m) {
 		return nil
 	}
 	m.turn = &Turn{member: m, begun: make(chan struct{})}
@@ -113,18 +134,48 @@ func (l *Lane) advance() {
 	t := l.queue[0]
 	l.queue = slices.Delete(l.queue, 0, 1)
 	l.current = t
-	t.limit = time.AfterFunc(t.member.limit<<min(t.member.losses, maxDoublings), t.End)
+	limit := t.member.limit << min(t.member.losses, keepAfter)
+	if t.isKept = t.member.keeps(); t.isKept {
+		limit = max(limit, MaxKept)
+	}
+	t.limit = time.AfterFunc(limit, t.expire)
 	close(t.begun)
 }
 
-// End ends a turn, or removes it from the queue. Further calls do nothing.
+// excludes reports whether m waits for the current turn although it takes no turns. l.mu is held.
+func (l *Lane) excludes(m *Member) bool {
+	c := l.current
+	return c != nil && c.isKept && c.member != m && c.member.losses >= excludeAfter
+}
+
+// keeps reports whether the member keeps its turn. lane.mu is held.
+func (m *Member) keeps() bool { return m.losses >= keepAfter && m.alone < aloneMost }
+
+// expire ends a turn whose time is over. A member that has kept it in vain begins anew, so that others get
+// their turns meanwhile.
+func (t *Turn) expire() {
+	l := t.member.lane
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t.member.turn == t && t.isKept {
+		t.member.losses = 0
+	}
+	t.end()
+}
+
+// End ends a turn, or takes it out of the queue. Repeating it changes nothing.
 func (t *Turn) End() {
 	if t == nil {
 		return
 	}
+	t.member.lane.mu.Lock()
+	defer t.member.lane.mu.Unlock()
+	t.end()
+}
+
+// end is End with lane.mu held.
+func (t *Turn) end() {
 	l := t.member.lane
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if t.member.turn != t {
 		return
 	}
@@ -139,15 +190,58 @@ func (t *Turn) End() {
 	l.advance()
 }
 
-// Lost records that a transaction of the member has conflicted with a batch.
-func (m *Member) Lost(to uint64) {
+// Lost records that a transaction of the member has failed because of a batch. It ends the turn of the
+// transaction, nil for none, unless the member keeps it.
+func (m *Member) Lost(to uint64, turn *Turn) {
+	if m == nil {
+		return
+	}
+	l := m.lane
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	hadAll := turn != nil && m.turn == turn && turn.isKept && m.losses >= excludeAfter
+	switch hasMet := m.meet(to); {
+	case hasMet:
+		m.alone = 0
+	case hadAll:
+		m.alone++
+	}
+	m.losses++
+	if turn == nil || m.turn != turn {
+		return
+	}
+	if !m.keeps() {
+		turn.end()
+		return
+	}
+	if !turn.isKept {
+		turn.isKept = true
+		turn.limit.Reset(MaxKept) // it may expire nevertheless, if its time is just over
+	}
+	turn.isFree = true
+}
+
+// LosesAlone reports whether the member's transactions conflict, again and again, although all other
+// members wait for them: with writes of their own closures, or of callers that are no members.
+func (m *Member) LosesAlone() bool {
+	if m == nil {
+		return false
+	}
+	m.lane.mu.Lock()
+	defer m.lane.mu.Unlock()
+	return m.alone >= aloneMost
+}
+
+// Leave ends the turn that the member keeps, because it runs no transactions for now.
+func (m *Member) Leave() {
 	if m == nil {
 		return
 	}
 	m.lane.mu.Lock()
 	defer m.lane.mu.Unlock()
-	m.losses++
-	m.meet(to)
+	if t := m.turn; t != nil && t.isFree {
+		t.end()
+	}
 }
 
 // Committed records that a transaction of the member is admitted into batch seq. met is the batch
@@ -161,7 +255,7 @@ func (m *Member) Committed(seq, met uint64) {
 	defer l.mu.Unlock()
 	l.commits[l.next%len(l.commits)] = commit{seq, m}
 	l.next++
-	m.losses = 0
+	m.losses, m.alone = 0, 0
 	if met > 0 {
 		m.meet(met)
 	} else {
@@ -169,13 +263,15 @@ func (m *Member) Committed(seq, met uint64) {
 	}
 }
 
-// meet records a conflict of the member with the members whose transactions are in a batch. The
-// caller holds lane.mu.
-func (m *Member) meet(seq uint64) {
+// meet records that the member has met those whose transactions are in a batch, and reports whether there
+// are any. lane.mu is held.
+func (m *Member) meet(seq uint64) (hasMet bool) {
 	m.score = min(m.score+meeting, mostScore)
 	for _, c := range m.lane.commits {
 		if c.seq == seq && c.member != nil && c.member != m {
 			c.member.score = min(c.member.score+meeting, mostScore)
+			hasMet = true
 		}
 	}
+	return hasMet
 }

@@ -137,6 +137,26 @@ func (h *History) Overtaken(reads *Reads) (by, met uint64) {
 	return 0, met
 }
 
+// OvertakenKey returns the least key because of which a transaction conflicts, "" if none is known.
+func (h *History) OvertakenKey(reads *Reads) (least string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for key, at := range reads.keys {
+		if h.written.last[key].seq > at && (least == "" || key < least) {
+			least = key
+		}
+	}
+	if reads.start < h.log.floor {
+		return least
+	}
+	for _, r := range reads.ranges {
+		if key, by := h.log.changed(r, reads.start); by > 0 && (least == "" || key < least) {
+			least = key
+		}
+	}
+	return least
+}
+
 // A Write is a write of a batch to a key.
 type Write struct {
 	Key string
