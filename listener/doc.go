@@ -61,4 +61,7 @@
 //	store_error  an error of the store was returned
 //	fail_open    handled without a claim, or acknowledged without finishing its claim, because the store failed
 //	lease_lost   handled, but another listener has taken the claim over in the meantime
+//
+// and dedup_listener_oldest_wait_seconds{consumer_scope_id, queue, waits_for}: how long a delivery that has not
+// returned has waited for the "store" or the "handler", at most; 0 if there is none.
 package listener

@@ -69,6 +69,13 @@ func wrap[M any](eng *engine.Engine, handle func(context.Context, M) ([]byte, er
 	for _, o := range outcomes { // an alert on the increase of a counter misses events that are counted before the series exists
 		l.messages.WithLabelValues(string(o))
 	}
+	oldest, err := newCollector(o.Telemetry.Registerer)
+	if err != nil {
+		return nil, err
+	}
+	l.waits.open = make(map[*delivery]struct{})
+	l.waits.log = o.Telemetry.Logger.With(slog.String("consumer_scope_id", o.Scope), slog.String("queue", o.Queue))
+	oldest.add(o.Scope, o.Queue, &l.waits)
 	l.quota = quota.New(eng, quota.Options{Scope: o.Scope, Window: o.Window, Max: o.MaxPerGroup, Clock: o.Clock})
 	return l.receive, nil
 }
@@ -79,6 +86,7 @@ type listener[M any] struct {
 	handle   func(context.Context, M) ([]byte, error)
 	messages *prometheus.CounterVec
 
+	waits waits
 	quota *quota.Quota
 }
 
@@ -95,13 +103,15 @@ func (l *listener[M]) receive(ctx context.Context, message M) ([]byte, error) {
 	if !l.Options.AtMostOnce {
 		ev.Lease = l.Options.Lease
 	}
+	d := l.waits.begin(l.Options.Telemetry.IDs.Attr("correlation_id", id))
+	defer d.end()
 	r, err := l.claim(ctx, ev)
 	switch r.Verdict {
 	case engine.Claimed:
 		if r.Lease == nil {
-			return l.run(ctx, message)
+			return l.run(ctx, d, message)
 		}
-		return l.runLeased(ctx, message, id, r.Lease)
+		return l.runLeased(ctx, d, message, id, r.Lease)
 	case engine.Duplicate:
 		l.count(duplicate)
 		l.logDuplicate(ctx, id, &r.Record)
@@ -113,20 +123,33 @@ func (l *listener[M]) receive(ctx context.Context, message M) ([]byte, error) {
 		l.count(refused)
 		return nil, fmt.Errorf("%w: %s", ErrMismatch, l.Options.Telemetry.IDs.Text(id))
 	case engine.Failed:
-		return l.notJudged(ctx, message, id, err)
+		return l.notJudged(ctx, d, message, id, err)
 	}
 	l.count(refused)
 	return nil, fmt.Errorf("listener: message %s is %v: check the clock of this machine", l.Options.Telemetry.IDs.Text(id), r.Verdict)
 }
 
-// claim claims the event. With FailOpen it gives up early enough to handle the message.
+// claim claims the event. It gives up when the store stalls: with FailOpen early enough to handle the message.
 func (l *listener[M]) claim(ctx context.Context, ev engine.Event) (engine.Result, error) {
 	if l.Options.FailOpen {
-		var cancel context.CancelFunc
-		ctx, cancel = wait.Bound(ctx, failOpenAfter)
+		bound, cancel := wait.Bound(ctx, failOpenAfter)
 		defer cancel()
+		return l.eng.TryClaim(bound, ev)
 	}
-	return l.eng.TryClaim(ctx, ev)
+	bound, cancel := context.WithTimeout(ctx, max(l.Options.Lease, silence))
+	defer cancel()
+	r, err := l.eng.TryClaim(bound, ev)
+	if err != nil && bound.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", ErrStalled, err)
+	}
+	return r, err
+}
+
+// call calls the handler.
+func (l *listener[M]) call(ctx context.Context, d *delivery, message M) ([]byte, error) {
+	d.awaits(forHandler)
+	defer d.awaits(forStore)
+	return l.handle(ctx, message)
 }
 
 func (l *listener[M]) logDuplicate(ctx context.Context, id string, first *engine.ClaimRecord) {
@@ -139,7 +162,7 @@ func (l *listener[M]) logDuplicate(ctx context.Context, id string, first *engine
 }
 
 // notJudged returns the error for a message that the engine could not judge.
-func (l *listener[M]) notJudged(ctx context.Context, message M, id string, err error) ([]byte, error) {
+func (l *listener[M]) notJudged(ctx context.Context, d *delivery, message M, id string, err error) ([]byte, error) {
 	var bad *engine.EventError
 	switch {
 	case errors.As(err, &bad):
@@ -149,7 +172,7 @@ func (l *listener[M]) notJudged(ctx context.Context, message M, id string, err e
 	case l.Options.FailOpen:
 		l.count(failOpen)
 		l.warnOpen(ctx, id, err)
-		return l.handle(ctx, message)
+		return l.call(ctx, d, message)
 	default:
 		l.count(storeError)
 	}
@@ -157,10 +180,10 @@ func (l *listener[M]) notJudged(ctx context.Context, message M, id string, err e
 }
 
 // run calls the handler after its claim has become final.
-func (l *listener[M]) run(ctx context.Context, message M) ([]byte, error) {
+func (l *listener[M]) run(ctx context.Context, d *delivery, message M) ([]byte, error) {
 	became := failed
 	defer func() { l.count(became) }() // also after a panic
-	result, err := l.handle(ctx, message)
+	result, err := l.call(ctx, d, message)
 	if err == nil {
 		became = handled
 	}
@@ -168,7 +191,7 @@ func (l *listener[M]) run(ctx context.Context, message M) ([]byte, error) {
 }
 
 // runLeased calls the handler, renews the lease while it runs, and then ends the claim.
-func (l *listener[M]) runLeased(ctx context.Context, message M, id string, lease *engine.Lease) ([]byte, error) {
+func (l *listener[M]) runLeased(ctx context.Context, d *delivery, message M, id string, lease *engine.Lease) ([]byte, error) {
 	group, err := l.enter(ctx, message, id, lease)
 	if err != nil {
 		return nil, err
@@ -185,7 +208,7 @@ func (l *listener[M]) runLeased(ctx context.Context, message M, id string, lease
 			_ = l.release(ctx, id, lease, nil)
 		}
 	}()
-	result, err := l.handle(work, message)
+	result, err := l.call(work, d, message)
 	returned = true
 	stop()
 	if err == nil && len(result) > limits.DataBytes {

@@ -76,14 +76,15 @@ type Options[M any] struct {
 	// five seconds or half of the time until the deadline of the context, whichever is less. A
 	// message that was handled is acknowledged even if its claim cannot be finished. Without
 	// FailOpen, the store's error is returned, and the queue delivers the message again. While the
-	// store stalls, a claim then waits until its context ends, and finishing or releasing a claim
-	// waits for as long as Lease. An engine whose store has failed does not recover by itself
+	// store stalls, a claim then waits for as long as Lease, at least 30 seconds (ErrStalled), and finishing
+	// or releasing a claim waits for as long as Lease. An engine whose store has failed does not recover by itself
 	// (engine.ErrStopped): open the store again, and wrap the handler with the new engine.
 	FailOpen bool
 
 	// Telemetry says where the log and the metrics of the package documentation go, and how correlation
 	// ids are shown. Duplicates are logged at level debug, and each message that is handled because of
-	// FailOpen as a warning. Listeners may share one registry.
+	// FailOpen as a warning, as are, at most once a minute, deliveries that have waited for the store or
+	// their handler for 30 seconds. Listeners may share one registry.
 	Telemetry telemetry.Options
 }
 
