@@ -587,7 +587,7 @@ func TestALongTransactionCommitsInTheEnd(t *testing.T) {
 	}
 }
 
-// Others do not wait for ever for a member that keeps its turn and does not return.
+// Others do not wait forever for a member that keeps its turn and does not return.
 func TestAKeptTurnIsBounded(t *testing.T) {
 	inLane(t, 2, func(t *laneTest) {
 		calls, hangs := 0, make(chan struct{})

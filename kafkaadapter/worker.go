@@ -181,7 +181,7 @@ func (w *worker) replan(n int, b *batch, err error) state {
 			w.partition.log.Warn("a sum of a batch cannot be made; its records are handled one by one", "offset", w.state.taken[0].Offset, "records", n, "error", err)
 		}
 	case inConflict:
-		return w.conflicted(n, err)
+		return conflicted(w, n, err)
 	case tooMuch:
 		if n == 1 {
 			return w.overLimit(err)
@@ -195,11 +195,11 @@ func (w *worker) replan(n int, b *batch, err error) state {
 
 // conflicted returns the state after a batch of n records was in conflict. The partition keeps its turn after
 // a few conflicts, so others wait for it; one that still conflicts stops, and lets them continue.
-func (w *worker) conflicted(n int, err error) state {
+func conflicted(w *worker, n int, err error) state {
 	w.state.hinder("conflict", fmt.Errorf("%w; %d times in a row", err, w.plan.conflicted(n)))
 	if w.state.lane.LosesAlone() && errors.Is(err, engine.ErrConflict) {
 		if n == 1 {
-			return w.state.stopForNow("conflict", fmt.Errorf("%w: %w; offset %d, key %s", ErrSelfConflict, err, w.state.taken[0].Offset, w.keyOf(err)), publishing)
+			return w.state.stopForNow("conflict", fmt.Errorf("%w: offset %d, key %s: %w", ErrSelfConflict, w.state.taken[0].Offset, keyOf(w.partition, err), err), publishing)
 		}
 		w.plan.alone = n // the records before the one that conflicts commit
 	}
@@ -207,12 +207,12 @@ func (w *worker) conflicted(n int, err error) state {
 }
 
 // keyOf returns the key of a conflict for messages.
-func (w *worker) keyOf(err error) string {
+func keyOf(p *partition, err error) string {
 	e := (*engine.ConflictError)(nil)
 	if !errors.As(err, &e) {
 		return "unknown, none of the application's"
 	}
-	return w.partition.c.opt.Telemetry.IDs.Text(string(e.Key))
+	return p.c.opt.Telemetry.IDs.Text(string(e.Key))
 }
 
 // overLimit returns the state after a batch of one record has exceeded a limit: its handler has left

@@ -114,7 +114,7 @@ func TestADeliveryThatDoesNotReturnIsReported(t *testing.T) {
 	}
 }
 
-// Without a deadline of the caller, a delivery does not wait for ever.
+// Without a deadline of the caller, a delivery does not wait forever.
 func TestADeliveryEndsWhenTheStoreStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
