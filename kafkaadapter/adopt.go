@@ -12,8 +12,8 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
 
-// policies returns the policies for the next comparison of offsets: those of the options and the
-// adopted ones.
+// policies returns the policies for the next comparison of offsets: those of Options.Recovery and
+// the adopted ones.
 func (f *finder) policies() resume.Policies {
 	r := make(resume.Policies)
 	for kind, policy := range f.partition.c.opt.Recovery {
@@ -25,7 +25,7 @@ func (f *finder) policies() resume.Policies {
 	return r
 }
 
-// decide returns where the partition is read, by begin and the policies that apply now.
+// decide returns where the partition is read, given begin and the current policies.
 func (f *finder) decide(v *resume.Facts, begin func(resume.Policies) (resume.Beginning, error)) (resume.Beginning, error) {
 	b, refused := begin(f.policies())
 	switch {
@@ -37,7 +37,7 @@ func (f *finder) decide(v *resume.Facts, begin func(resume.Policies) (resume.Beg
 	return b, f.refuse(v, refused)
 }
 
-// refuse returns the error of a partition that is not read because of a disagreement.
+// refuse returns the error of a partition that is not read because its offsets disagree.
 func (f *finder) refuse(v *resume.Facts, kind error) *PositionError {
 	e := &PositionError{Topic: f.partition.pos.Topic, Partition: f.partition.pos.Partition, Kind: kind, Store: -1, Committed: -1, Start: v.Start, End: v.End, Metadata: v.Metadata()}
 	if v.Store != nil {
@@ -90,9 +90,8 @@ func (f *finder) putAdoption(tx *engine.Tx, v *resume.Facts, b resume.Beginning,
 	return own(tx).Put(key, append([]byte{1}, record...))
 }
 
-// endAdoption ends the submitted adoption and returns it, nil if there is none; its outcome is
-// reported by finish. An adoption that has met a further disagreement stays pending until that one
-// is resolved.
+// endAdoption ends the submitted adoption and returns it, nil if there is none; finish reports its
+// outcome. An adoption that has met a further disagreement stays pending until that is resolved.
 func (f *finder) endAdoption(err error) *adoption {
 	a := f.state.adopting
 	f.partition.mu.Lock()

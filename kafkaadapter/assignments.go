@@ -6,11 +6,11 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/feed"
 )
 
-// assignments are the partitions currently assigned to the consumer.
+// assignments has the partitions currently assigned to the consumer.
 type assignments struct {
 	memory *feed.Memory // of all queues together
 
-	mu     sync.Mutex // guards the rest; not held during I/O
+	mu     sync.Mutex // guards the fields below; not held during I/O
 	parts  map[topicPartition]*partition
 	closed bool // Run ends: there are no others
 }
@@ -52,7 +52,7 @@ func (a *assignments) of(tp topicPartition) (all []*partition) {
 }
 
 // put adds an assignment, and returns the one of the same partition that it replaces, if any. After
-// close it adds none and returns false.
+// close it adds nothing and returns false.
 func (a *assignments) put(p *partition) (before *partition, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -65,7 +65,7 @@ func (a *assignments) put(p *partition) (before *partition, ok bool) {
 	return before, true
 }
 
-// take removes partitions, and returns those that were assigned.
+// take removes partitions and returns those that were assigned.
 func (a *assignments) take(lost map[string][]int32) (taken []*partition) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -92,7 +92,7 @@ func (a *assignments) remove(all []*partition) {
 	}
 }
 
-// close removes all assignments and returns them. None is added after that.
+// close removes all assignments and returns them. After that, none is added.
 func (a *assignments) close() (taken []*partition) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -104,8 +104,8 @@ func (a *assignments) close() (taken []*partition) {
 	return taken
 }
 
-// whileAssigned runs fn if p is the current assignment of its partition. A late pause or stop must
-// not affect the next assignment of the partition. fn may be called under p.mu; it does not block.
+// whileAssigned runs fn if p is the current assignment of its partition, so that a late pause or
+// stop does not affect the next assignment. The caller may hold p.mu; fn must not block.
 func (a *assignments) whileAssigned(p *partition, fn func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -119,7 +119,7 @@ func (a *assignments) isAssigned(p *partition) (yes bool) {
 	return yes
 }
 
-// pause ends the fetching of a partition.
+// pause stops the fetching of a partition.
 func (a *assignments) pause(p *partition) {
 	a.whileAssigned(p, func() { p.c.brokers.client.PauseFetchPartitions(p.only()) })
 }

@@ -12,21 +12,21 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
-// A claimed is a record of AtMostOnce before its handler begins. Its claim is durable, or it is
-// handled without one.
+// A claimed is a record of AtMostOnce whose handler has not begun. Its claim is durable, or it is
+// handled without a claim.
 type claimed struct {
 	delivery *delivery
-	offset   int64 // of the record: it is no longer in the processor's caches when its handler begins
+	offset   int64 // copied from the record, which is no longer in the processor's caches when its handler begins
 	epoch    int32
 	traced   bool // it has a trace context
 	claim    engine.ClaimRecord
-	before   tally // of the earlier records of the batch
+	before   tally // tally of the earlier records of the batch
 }
 
 // A result is the outcome of a committed batch.
 type result struct {
 	topicID [16]byte
-	done    int // records of the prefix that commits
+	done    int // number of records in the prefix that commits
 	next    int64
 	epoch   int32
 	tally   tally
@@ -35,17 +35,17 @@ type result struct {
 	letters     []*kgo.Record // dead letters of the prefix
 	letterAt    []int64       // the offsets of these records
 	letterBytes int
-	pending     *deadletter.Pending // the same, once they are in the transaction; nil if there are none
+	pending     *deadletter.Pending // the same letters, once they are in the transaction; nil if there are none
 }
 
-// A backlog holds the records of a committed batch whose handlers have not begun. Each record is
-// taken from it once: to be handled, or to have its claim withdrawn when the assignment ends.
+// A backlog has the records of a committed batch whose handlers have not begun. Each record is
+// taken from it once: to handle it, or to withdraw its claim when the assignment ends.
 type backlog struct {
-	spare []claimed // memory for the next batch, empty; only the goroutine of the partition uses it
+	spare []claimed // empty memory for the next batch; used only by the partition's goroutine
 
 	mu    sync.Mutex // guards the rest
 	batch *result    // nil if there is none
-	begun int        // the number of its claimed records that next has returned
+	begun int        // number of its claimed records that next has returned
 	taken bool       // cut has removed the batch
 }
 
@@ -55,15 +55,15 @@ func (l *backlog) fill(b *result) {
 	l.batch, l.begun, l.spare = b, 0, nil
 }
 
-// recycle keeps the memory of a batch all of whose handlers have begun, and which nothing else
-// uses.
+// recycle keeps the memory of a batch for the next one. All handlers of the batch have begun, and
+// nothing else uses it.
 func (l *backlog) recycle(b *result) {
 	clear(b.claimed)
 	l.spare, b.claimed = b.claimed[:0], nil
 }
 
-// next takes the next record to be handled, nil if there is none, and returns the offset that may
-// then be committed to Kafka.
+// next takes the next record to handle, nil if there is none, and returns the offset that may then
+// be committed to Kafka.
 func (l *backlog) next() (c *claimed, offset int64, epoch int32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,8 +76,8 @@ func (l *backlog) next() (c *claimed, offset int64, epoch int32) {
 	return c, offset, epoch
 }
 
-// rest removes the batch and returns its records whose handlers have not begun. The caller counts
-// the tally.
+// rest removes the batch and returns its records whose handlers have not begun. The caller must
+// count their tally.
 func (l *backlog) rest() (*result, []claimed) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,8 +88,8 @@ func (l *backlog) rest() (*result, []claimed) {
 	return b, b.claimed[l.begun:]
 }
 
-// cut is rest for a goroutine other than that of the partition, which then begins no other batch and
-// leaves the memory of the records alone.
+// cut is rest for another goroutine. After it, the partition's goroutine begins no batch and does
+// not touch the memory of the records.
 func (l *backlog) cut() (*result, []claimed) {
 	l.mu.Lock()
 	l.taken = l.batch != nil
@@ -103,8 +103,8 @@ func (l *backlog) isCut() bool {
 	return l.taken
 }
 
-// unbegun returns the offset and the epoch of the first record whose handler has not begun. begun
-// is the number of handlers that have begun.
+// unbegun returns the offset and epoch of the first record whose handler has not begun. begun is
+// the number of handlers that have begun.
 func (b *result) unbegun(begun int) (int64, int32) {
 	if begun < len(b.claimed) {
 		return b.claimed[begun].offset, b.claimed[begun].epoch
@@ -113,7 +113,7 @@ func (b *result) unbegun(begun int) (int64, int32) {
 }
 
 // endBacklog withdraws the claims of rest, whose handlers have not begun, and counts the other
-// records of b, which may be nil. The assignment must still be the owner unless rest is empty.
+// records of b, which may be nil. Unless rest is empty, the assignment must still be the owner.
 func (p *partition) endBacklog(b *result, rest []claimed) {
 	if b == nil {
 		return
@@ -126,10 +126,10 @@ func (p *partition) endBacklog(b *result, rest []claimed) {
 }
 
 // takeBack withdraws claims whose handlers have not begun, and sets the store's offset back to the
-// first of them, in one batch. If that fails, the events are lost, unless the store has failed with
-// Options.ReopenStore: then the group's commit shows them to the next owner.
+// first of them, in one batch. If that fails, the events are lost, unless the store has failed and
+// Options.ReopenStore is set: then the group's commit shows them to the next owner.
 func (p *partition) takeBack(b *result, rest []claimed) (ok bool) {
-	if p.open.Load() { // without claims, Kafka's offset suffices: it is that of the first record
+	if p.open.Load() { // without claims, Kafka's offset suffices, because it is that of the first record
 		return true
 	}
 	err := p.engine().Update(context.Background(), func(tx *engine.Tx) error {
@@ -183,8 +183,8 @@ func (p *partition) rewind(tx *engine.Tx, b *result, rest []claimed) error {
 	return as(tx).SetHold(p.hold.name, low)
 }
 
-// dropLetters removes the batch's pending dead letters of records from the given offset on, because
-// these records are read again.
+// dropLetters removes the batch's pending dead letters of records at or after the given offset,
+// because these records are read again.
 func (b *result) dropLetters(tx *engine.Tx, pos engine.OffsetKey, from int64) error {
 	kept := 0
 	for kept < len(b.letters) && b.letterAt[kept] < from {

@@ -65,12 +65,12 @@ func unread(ev *engine.Event) (time.Time, bool) {
 // Route.Fingerprint. See Route.Mismatched.
 var ErrMismatch = errors.New("hapax: the event's id was claimed with another fingerprint: have producers give each event its own id, or set Route.Mismatched")
 
-// fingerprintBytes is the number of bytes of a hash that are stored.
+// fingerprintBytes is the number of stored bytes of a hash.
 const fingerprintBytes = 16
 
-// fingerprint returns the hash of what the application's function returns, and empty for nothing. A
-// panic is an error, because the same record would otherwise end the process again after each
-// restart.
+// fingerprint returns the hash of the result of the application's function, empty if the result is
+// empty. It returns a panic as an error, because otherwise the same record would end the process
+// again after each restart.
 func (r *Route) fingerprint(rec *kgo.Record) (hash string, err error) {
 	if r.Fingerprint == nil {
 		return "", nil

@@ -16,16 +16,16 @@ import (
 // exported, so it can be shown, stored and sent.
 type GroupDropPlan struct {
 	Group string
-	// Offsets are removed. They are listed by topic and partition.
+	// Offsets are the offsets that are removed, by topic and partition.
 	Offsets map[string]map[int32]engine.Offset
-	// Holds are released, see HoldNames.
+	// Holds are the names of the holds that are released, see HoldNames.
 	Holds []string
-	// Scopes are no longer reserved for the group: another group may claim in them. Their claims
-	// remain, see engine.PlanScopeDrop.
+	// Scopes are the scopes that are no longer reserved for the group, so that another group may
+	// claim in them. Their claims remain, see engine.PlanScopeDrop.
 	Scopes []string
-	// Notes is the number of the adapter's own keys that are removed: owners of partitions,
-	// attempts, adopted offsets, topics that began at their end, the part of pinned partitions, and the numbers of partitions
-	// of their topics.
+	// Notes is the number of the adapter's keys that are removed: owners of partitions, attempts,
+	// adopted offsets, topics that were first read at their end, the assignment of pinned
+	// partitions, and the numbers of partitions of their topics.
 	Notes int
 	// Unpublished is the number of keys with dead letters that are not published yet. DropGroup
 	// returns ErrUnpublished if there are any: run a consumer of the group until they are
@@ -36,8 +36,8 @@ type GroupDropPlan struct {
 // ErrUnpublished means that a group still has unpublished dead letters in the store.
 var ErrUnpublished = errors.New("hapax: the group has unpublished dead letters, so nothing was dropped: run a consumer of the group until they are published")
 
-// PlanGroupDrop returns the data that DropGroup would remove for an unused consumer group. It
-// changes nothing.
+// PlanGroupDrop returns what DropGroup would remove for an unused consumer group. It changes
+// nothing.
 func PlanGroupDrop(ctx context.Context, eng *engine.Engine, group string) (GroupDropPlan, error) {
 	if eng == nil {
 		return GroupDropPlan{}, errNilEngine
@@ -47,9 +47,9 @@ func PlanGroupDrop(ctx context.Context, eng *engine.Engine, group string) (Group
 	return plan, err
 }
 
-// DropGroup removes the data of the plan, in one transaction, if the plan still matches the store
+// DropGroup removes the data in the plan, in one transaction, if the plan still matches the store
 // exactly. Otherwise it changes nothing and returns engine.ErrPlanOutdated. A second call with the
-// same plan does nothing. No consumer of the group may run: a running consumer is stopped with
+// same plan does nothing. No consumer of the group may run: a running consumer stops with
 // ErrFenced, or makes the plan outdated.
 //
 // A consumer of the group that starts again later finds no offset in the store. As long as Kafka
@@ -94,9 +94,9 @@ func (p *GroupDropPlan) equal(other *GroupDropPlan) bool {
 		slices.Equal(p.Scopes, other.Scopes) && p.Notes == other.Notes && p.Unpublished == other.Unpublished
 }
 
-// planGroupDrop also returns the keys of the plan's scopes and notes. The keys read by scan are
-// part of its transaction: a consumer that starts writes such keys before its first offset and
-// hold, which is a conflict.
+// planGroupDrop also returns the keys of the plan's scopes and notes. The transaction reads these
+// keys with scans: a consumer that starts writes such keys before its first offset and hold, and so
+// causes a conflict.
 func planGroupDrop(ctx context.Context, eng *engine.Engine, group string, scan func(engine.Range) iter.Seq2[engine.KeyValue, error]) (plan GroupDropPlan, keys [][]byte, err error) {
 	plan.Group = group
 	for _, kind := range []byte{keyOwner, keyFirst, keyAdoption, keyPinned, keyShape, keyLetter} {

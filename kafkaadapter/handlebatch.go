@@ -7,8 +7,8 @@ import (
 )
 
 // FailedAt marks an error of Transactional.HandleBatch with the index of the first record that
-// failed: the records before it are handled again as a batch and commit, and only this record has
-// one more failed attempt. Permanent and Transient may mark err as well.
+// failed. The records before it are handled again as a batch and commit, and only this record has
+// another failed attempt. Permanent and Transient may also mark err.
 func FailedAt(index int, err error) error {
 	if err == nil {
 		return nil
@@ -28,7 +28,7 @@ func (e *failedAtError) Unwrap() error { return e.err }
 // Unwrap, because its cause says nothing about the transaction.
 type batchFailure struct {
 	err    error
-	offset int64 // of the record that failed, -1 if that is not known
+	offset int64 // offset of the failed record, -1 if it is unknown
 }
 
 func (e *batchFailure) Error() string { return e.err.Error() }
@@ -55,7 +55,7 @@ func (b *batch) handleGroup() error {
 		return context.Cause(p.partition.ctx)
 	}
 	if _, err := as(b.tx).Savepoint(); err != nil {
-		return err // a conflict, or the engine has ended: not caused by the handler
+		return err // a conflict or the end of the engine, not caused by the handler
 	}
 	failure := &batchFailure{err, -1}
 	at := (*failedAtError)(nil)

@@ -12,22 +12,22 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
 
-// hands keeps apart what the adapter reads and what the application's functions can reach. The
-// application gets structs of its own, and bytes of its own: the first time those that the client
-// has fetched, of which the adapter then keeps a copy, and for each further attempt a copy of that
-// copy. So a record that is handled once is copied once, into memory that is used again.
+// hands separates what the adapter reads from what the application's functions can change. The
+// application gets its own structs and bytes: at the first attempt the bytes that the client has
+// fetched, of which the adapter keeps a copy, and at each further attempt a copy of that copy. So a
+// record that is handled once is copied once, into memory that is reused.
 //
-// It is used by the goroutine of the partition. A delivery that was given before may be given again
-// by another goroutine.
+// The goroutine of the partition uses it. Another goroutine may again give a delivery that was
+// given before.
 type hands struct {
-	kept  *buffer // what the adapter reads of the records that were popped last, see own; nil before the first copy
+	kept  *buffer // the adapter's copies of the records that were popped last, see own; nil before the first copy
 	loose buffer  // what the application gets
 	lent  int64   // the application may have the fetched bytes of records before this offset
 	spare []given
-	rest  int // the records that were popped last, for which there is no memory yet
+	rest  int // number of records that were popped last without memory yet
 }
 
-// buffers are shared by all partitions, so that few of them are in use, and stay in the processor's
+// buffers are shared by all partitions, so that few of them are in use and stay in the processor's
 // caches.
 var buffers = sync.Pool{New: func() any {
 	b := &buffer{reused: true, first: make([]byte, 0, 4<<10)}
@@ -35,15 +35,15 @@ var buffers = sync.Pool{New: func() any {
 	return b
 }}
 
-// chunks are the memory of buffers.
+// chunks has the memory of buffers.
 var chunks = sync.Pool{New: func() any { return new(chunk) }}
 
 type chunk [64 << 10]byte
 
-// mostInChunk is the size of a copy, in bytes, above which it gets memory of its own.
+// mostInChunk is the maximum size of a copy in a chunk; larger copies are allocated separately.
 const mostInChunk = len(chunk{}) / 4
 
-// begin begins with n other records, which have the given size.
+// begin starts with n new records of the given total size.
 func (h *hands) begin(size int64, n int) {
 	h.end()
 	h.rest = n
@@ -51,7 +51,7 @@ func (h *hands) begin(size int64, n int) {
 	h.lent = math.MinInt64
 }
 
-// own is the buffer for what the adapter reads.
+// own returns the buffer for the adapter's copies.
 func (h *hands) own() *buffer {
 	if h.kept == nil {
 		h.kept = buffers.Get().(*buffer)
@@ -59,7 +59,7 @@ func (h *hands) own() *buffer {
 	return h.kept
 }
 
-// end forgets the records, which are done.
+// end releases the records, which are done.
 func (h *hands) end() {
 	if b := h.kept; b != nil {
 		b.reset()
@@ -68,7 +68,7 @@ func (h *hands) end() {
 	h.kept, h.loose, h.spare = nil, buffer{}, nil
 }
 
-// give returns the record of a delivery for the application, as it is now.
+// give returns the current record of a delivery for the application.
 func (h *hands) give(d *delivery) *Record {
 	g, id := d.given, []byte(nil)
 	if g == nil {
@@ -84,8 +84,8 @@ func (h *hands) give(d *delivery) *Record {
 	return rec
 }
 
-// newGiven returns memory for a given; it is allocated for a few records at a time. While one of them is
-// in use, so is what the others refer to: they are of the records that were popped last.
+// newGiven returns memory for a given. It allocates memory for a few of the records that were
+// popped last at a time, so one of them keeps the memory of the others in use.
 func (h *hands) newGiven() *given {
 	if len(h.spare) == 0 {
 		h.spare = make([]given, max(1, min(h.rest, 32)))
@@ -96,7 +96,7 @@ func (h *hands) newGiven() *given {
 	return g
 }
 
-// lend makes out a record for the application, equal to rec. rec remains the adapter's.
+// lend sets out to a record for the application that is equal to rec, which remains the adapter's.
 func (h *hands) lend(rec, out *kgo.Record) {
 	*out = *rec
 	if rec.Offset < h.lent {
@@ -107,7 +107,7 @@ func (h *hands) lend(rec, out *kgo.Record) {
 	h.own().keep(rec)
 }
 
-// rules returns rules whose Payload gets a record of its own.
+// rules returns rules whose Payload function gets its own record.
 func (h *hands) rules(rules identify.Rules) identify.Rules {
 	if payload := rules.Payload; payload != nil {
 		rules.Payload = func(rec *kgo.Record) ([]byte, time.Time, error) {
@@ -119,24 +119,24 @@ func (h *hands) rules(rules identify.Rules) identify.Rules {
 	return rules
 }
 
-// The sizes of the pieces of a buffer that is not reused, in bytes: the application may keep a piece
-// in memory by keeping one of its records.
+// The sizes in bytes of the pieces of a buffer that is not reused. The application keeps a piece in
+// memory if it keeps one of its records.
 const (
 	leastPiece = 512
 	mostPiece  = 16 << 10
 )
 
-// A buffer holds copies in a few large pieces of memory.
+// A buffer has copies in a few large pieces of memory.
 type buffer struct {
 	reused  bool     // the memory is that of chunks
 	first   []byte   // the memory before that of chunks; thousands of partitions may have a few records each at a time
 	chunks  []*chunk // to be returned
-	piece   int      // the size of the next piece that is no chunk
+	piece   int      // size of the next piece that is not a chunk
 	copies  []byte
 	headers []kgo.RecordHeader
 }
 
-// reset returns the memory of the copies, which nothing refers to any more.
+// reset returns the memory of the copies, to which nothing refers any more.
 func (b *buffer) reset() {
 	for _, c := range b.chunks {
 		chunks.Put(c)
@@ -146,7 +146,7 @@ func (b *buffer) reset() {
 	b.chunks, b.copies, b.headers = b.chunks[:0], b.first, b.headers[:0]
 }
 
-// keep replaces the memory of a record by copies.
+// keep replaces the memory of a record with copies.
 func (b *buffer) keep(rec *kgo.Record) {
 	rec.Key, rec.Value = b.bytes(rec.Key), b.bytes(rec.Value)
 	n := len(rec.Headers)
@@ -167,7 +167,7 @@ func (b *buffer) keep(rec *kgo.Record) {
 	rec.Headers = b.headers[from:len(b.headers):len(b.headers)]
 }
 
-// bytes returns a copy. It is nil, or empty, if src is.
+// bytes returns a copy, which is nil if src is nil.
 func (b *buffer) bytes(src []byte) []byte {
 	if len(src) == 0 {
 		return src[:0:0]

@@ -25,7 +25,7 @@ type note struct {
 	policy  string
 }
 
-// text says what has become of the record.
+// text says what happened to the record.
 func (n *note) text() string {
 	switch {
 	case n.policy == "own_id":
@@ -44,8 +44,8 @@ func (n *note) text() string {
 	return "rejected"
 }
 
-// logNotes logs the results of a committed batch for its records: the first one by one, and the others
-// together, one line for each result.
+// logNotes logs the results of a committed batch: the first records one by one, the others
+// together, with one line for each result.
 func logNotes(ctx context.Context, log *slog.Logger, o *telemetry.Options, notes []note) {
 	var more []summary
 	for i := range notes {
@@ -88,18 +88,18 @@ func (n *note) log(ctx context.Context, log *slog.Logger, o *telemetry.Options, 
 // maxNotes is the maximum number of records of one batch that are logged one by one.
 const maxNotes = 16
 
-// A summary is the records of a batch that have one result.
+// A summary has the records of a batch with the same result.
 type summary struct {
 	first, last *note
 	records     int
-	ranges      []offsetRange // in order; each of the records lies in one of them
+	ranges      []offsetRange // in order; each record is in one of them
 }
 
 // An offsetRange has the first and the last of some offsets.
 type offsetRange struct{ first, last int64 }
 
-// maxRanges is the maximum number of ranges of one line; the last one then also has offsets of other
-// records.
+// maxRanges is the maximum number of ranges in one line. If there are more, the last range also
+// includes offsets of other records.
 const maxRanges = 64
 
 func addTo(all []summary, n *note) []summary {

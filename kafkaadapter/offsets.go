@@ -12,9 +12,9 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
 
-// offsets are the offsets of a partition in the store and in Kafka. Reading begins at the store's
-// offset. Kafka's follows it for lag tools, and contains the identity of the store that has the
-// claims.
+// offsets has the offsets of a partition in the store and in Kafka. Reading starts at the store's
+// offset. Kafka's offset follows it for lag tools, and contains the identity of the store that has
+// the claims.
 type offsets struct {
 	mu     sync.Mutex // guards the rest
 	stored kgo.EpochOffset
@@ -22,7 +22,7 @@ type offsets struct {
 	kafka  *brokers.Commit // nil: the group has none
 	dirty  bool            // commit to Kafka even if the offset is unchanged
 	self   string          // the metadata of commits
-	// the last commit that the broker has not answered; it may be applied later than the next one
+	// time of the last unanswered commit, which may be applied after the next one
 	unansweredAt time.Time
 
 	// For pinned partitions.
@@ -32,8 +32,8 @@ type offsets struct {
 	fenced   bool            // another consumer has become the owner for good, and commits to Kafka
 }
 
-// known returns the group's commit as it was fetched for the assignment, or as this assignment has
-// committed it since.
+// known returns the group's commit that was fetched for the assignment, or that this assignment has
+// made since.
 func (o *offsets) known() *brokers.Commit {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -50,10 +50,10 @@ func (o *offsets) fetched(k *brokers.Commit) {
 	o.kafka, o.seen = k, k
 }
 
-// begin records where the assignment begins after the comparison of store and Kafka. If a policy
+// begin records where the assignment starts after the comparison of store and Kafka. If a policy
 // overrides Kafka's commit, or the commit belongs to another store, the offset is committed to
-// Kafka before any record is handled. Otherwise a commit ahead of the store would look like a store
-// that has lost data.
+// Kafka before any record is handled. Otherwise, a commit ahead of the store would look as if the
+// store had lost data.
 func (o *offsets) begin(b resume.Beginning, epoch int32, self string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -64,21 +64,21 @@ func (o *offsets) begin(b resume.Beginning, epoch int32, self string) {
 	}
 }
 
-// fence ends the commits of this assignment: they would set Kafka's offset back.
+// fence ends the commits of this assignment, which would set Kafka's offset back.
 func (o *offsets) fence() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.fenced = true
 }
 
-// doubt marks Kafka's commit: the store may be ahead of the handled records.
+// doubt marks Kafka's commit, because the store may be ahead of the handled records.
 func (o *offsets) doubt(self string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.self, o.dirty = self, true
 }
 
-// saw records the store's offset, for the lag of a partition that is not taken over yet.
+// saw records the store's offset for the lag of a partition that is not taken over yet.
 func (o *offsets) saw(next int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -102,8 +102,8 @@ func (o *offsets) next() int64 {
 	return o.stored.Offset
 }
 
-// position returns the current offset: the store's or, without the store, the last one known to
-// this assignment, or Kafka's.
+// position returns the current offset: the store's or, without a store, the last one known to this
+// assignment, or Kafka's.
 func (o *offsets) position() (at kgo.EpochOffset, known bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -129,9 +129,9 @@ func (o *offsets) pending() (kgo.EpochOffset, string, bool) {
 	return o.stored, o.self, o.owned && !o.fenced && !o.changed && (o.dirty || expires || late || o.kafka.Offset != o.stored.Offset)
 }
 
-// lateCommit is how long a commit that was not answered may still be applied. It would set Kafka's
-// offset back, or remove the mark of Options.ReopenStore; offsets are committed again and again for that
-// time, although they have not moved.
+// lateCommit is how long an unanswered commit may still be applied. It would set Kafka's offset
+// back, or remove the mark of Options.ReopenStore, so offsets are committed repeatedly for that
+// time even if they have not moved.
 const lateCommit = 2 * time.Minute
 
 func (o *offsets) unanswered() {
@@ -140,9 +140,9 @@ func (o *offsets) unanswered() {
 	o.unansweredAt = time.Now()
 }
 
-// signAgain is the time after which an offset is committed again although it has not moved. Brokers
-// forget the commits of a group without members, and with them the identity of the store, after
-// offsets.retention.minutes.
+// signAgain is the time after which an offset is committed again even if it has not moved, because
+// brokers forget the commits of a group without members, and with them the identity of the store,
+// after offsets.retention.minutes.
 const signAgain = time.Hour
 
 func (o *offsets) committed(at kgo.EpochOffset, self string) {
@@ -183,18 +183,18 @@ func (o *offsets) isSigned() bool {
 // compared again.
 var errCommitChanged = errors.New("hapax: another process has committed an offset for the partition")
 
-// logEnds are the ends of a partition's log, as last reported by the broker.
+// logEnds has the ends of a partition's log, as last reported by the broker.
 type logEnds struct {
 	mu       sync.Mutex   // held by report
 	reported time.Time    // when report was last called
 	end      atomic.Int64 // the high watermark
-	stable   atomic.Int64 // the last stable offset, up to which consumers read
+	stable   atomic.Int64 // last stable offset, up to which consumers read
 	stableAt atomic.Int64 // when stable was reported, Unix nanoseconds; 0 if never
 }
 
 // report stores the ends that the broker had at asOf or later; -1 means unknown. A lower end is
-// outdated if another report came since asOf. asOf is zero for records that were fetched some time
-// ago.
+// outdated if there was another report since asOf. asOf is zero for records that were fetched some
+// time ago.
 func (e *logEnds) report(asOf time.Time, end, stable int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -209,8 +209,8 @@ func (e *logEnds) report(asOf time.Time, end, stable int64) {
 	}
 }
 
-// freshFor is how long a reported end of the log is valid. A partition that could not be fetched
-// for weeks must not be considered caught up.
+// freshFor is how long a reported end of the log is valid, so that a partition that could not be
+// fetched for weeks does not count as caught up.
 const freshFor = time.Minute
 
 // caughtUp reports whether next is the last stable offset, according to a recent report of the

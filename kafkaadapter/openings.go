@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// openings are requests to fetch partitions from given offsets. The partitions' goroutines make
-// them, and the poll loop executes them while the group cannot rebalance, because the client's
-// offsets can only be set then.
+// openings has requests to fetch partitions from given offsets. The partitions' goroutines make
+// them, and the poll loop executes them while the group cannot rebalance, because only then the
+// client's offsets can be set.
 type openings struct {
 	mu     sync.Mutex // guards the rest
 	asked  map[*partition]opening
 	cancel context.CancelFunc // ends the running poll
 }
 
-// An opening is the offset at which the client is to fetch, and the id of the topic.
+// An opening has the offset from which the client should fetch, and the id of the topic.
 type opening struct {
 	offset  int64
 	topicID [16]byte
 }
 
-// ask requests that a partition is fetched from an offset. Its queue is closed until then.
+// ask requests that a partition be fetched from an offset. Its queue is closed until then.
 func (o *openings) ask(p *partition, at opening) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -40,8 +40,8 @@ func (o *openings) any() bool {
 	return len(o.asked) > 0
 }
 
-// until returns the context of a poll. It ends when a partition requests to be opened, shortly if
-// there is a request already or the poll is brief, and in any case when the client must be woken.
+// until returns the context of a poll. It ends when a partition requests to be opened; shortly, if
+// there is a request already or the poll is brief; and at the latest when the client must be woken.
 func (o *openings) until(ctx context.Context, brief bool) (context.Context, context.CancelFunc) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -65,6 +65,6 @@ func (o *openings) take() map[*partition]opening {
 const openAgain = 5 * time.Millisecond
 
 // wakeEvery is how often the client's fetch loops are woken. A loop that is started while offsets
-// are set twice can miss the second start, and would then wait until something else wakes it (kgo
+// are set twice can miss the second start, and would wait until something else wakes it (kgo
 // v1.22.2, source.loopFetch: hardFinish after incWorker).
 const wakeEvery = time.Second

@@ -135,7 +135,7 @@ func (r Recovery) check() error {
 // by a PositionError.
 var ErrNoPositionError = errors.New("hapax: the partition is not stopped by a PositionError")
 
-// errAdoptAgain is the outcome of an adoption whose assignment has ended before.
+// errAdoptAgain is the outcome of an adoption whose assignment ended before it was applied.
 var errAdoptAgain = fmt.Errorf("%w: the assignment ended before the policy was applied: call AdoptOffset again if the partition stops again", ErrFenced)
 
 // An Adoption is the stored record of an AdoptOffset that took effect, or of records that were
@@ -146,9 +146,9 @@ type Adoption struct {
 	Time      time.Time      `json:"time"`
 	Kind      string         `json:"kind"`      // the field of Recovery for the disagreement, such as ForeignStore; RanOpen with Options.ReopenStore
 	Policy    RecoveryPolicy `json:"policy"`    // the policy that was applied
-	Store     int64          `json:"store"`     // the store's offset before, -1 for none
-	Committed int64          `json:"committed"` // the group's commit before, -1 for none
-	Metadata  string         `json:"metadata"`  // of that commit: the identity of the store that made it
+	Store     int64          `json:"store"`     // the store's previous offset, -1 if there was none
+	Committed int64          `json:"committed"` // the group's previous commit, -1 if there was none
+	Metadata  string         `json:"metadata"`  // metadata of that commit: the identity of the store that made it
 	Offset    int64          `json:"offset"`    // where reading continued
 	Reason    string         `json:"reason"`    // as given to AdoptOffset
 }
