@@ -118,7 +118,7 @@ func (c *adapterConsumer) claims() (claims uint64, err error) {
 
 func (c *adapterConsumer) mode() kafkaadapter.Mode {
 	if c.order.Kind == adapterOwn {
-		return kafkaadapter.AtMostOnce{Handle: c.handleOwn}
+		return kafkaadapter.AtMostOnce(c.handleOwn)
 	}
 	m := kafkaadapter.Transactional{Handle: c.handleWork, MaxAttempts: mostAttempts}
 	if c.order.Workload.decodes() {
@@ -133,9 +133,9 @@ func (c *adapterConsumer) options() kafkaadapter.Options {
 		TooOld: kafkaadapter.DeadLetter, TooNew: kafkaadapter.DeadLetter,
 	})
 	o.Client = append(o.Client, kgo.WithHooks(&c.first.clock))
-	o.Batching.MaxBatch = c.order.Batch
+	o.MaxBatch = c.order.Batch
 	o.Telemetry.Registerer = keeping{c.metrics}
-	o.Hooks.OnStop = func(stopped *kafkaadapter.StopError) {
+	o.OnStop = func(stopped *kafkaadapter.StopError) {
 		switch stopped.Reason {
 		case "unreachable", "silent", "offset_commit":
 			c.stops.Add(1)

@@ -164,7 +164,7 @@ const mostAttempts = 1 << 20
 func consumerOptions(seeds []string, group string, routes ...kafkaadapter.Route) kafkaadapter.Options {
 	return kafkaadapter.Options{
 		Group: group, Routes: routes, Client: []kgo.Opt{kgo.SeedBrokers(seeds...)},
-		Membership: kafkaadapter.Membership{InstanceID: topics.Instance},
+		Membership: kafkaadapter.Static(topics.Instance),
 		Telemetry:  telemetry.Options{Logger: warnings()},
 	}
 }

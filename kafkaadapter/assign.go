@@ -169,8 +169,8 @@ func (a *assigner) noLonger(lost map[string][]int32) {
 // assigned is called after each rebalance, before the new partitions are read.
 func (a *assigner) assigned(added map[string][]int32) {
 	a.shared.health.joined.Store(true)
-	if a.shared.opt.Hooks.OnAssigned != nil {
-		a.shared.opt.Hooks.OnAssigned(copied(added))
+	if a.shared.opt.OnRebalance != nil {
+		a.shared.opt.OnRebalance(Assigned, copied(added))
 	}
 }
 
@@ -178,10 +178,10 @@ func (a *assigner) assigned(added map[string][]int32) {
 // these assignments commits.
 func (a *assigner) revoked(lost map[string][]int32) {
 	if all := a.parts.take(lost); len(all) > 0 {
-		a.drain(all, a.shared.opt.Timeouts.Drain)
+		a.drain(all, a.shared.opt.DrainTimeout)
 	}
-	if a.shared.opt.Hooks.OnRevoked != nil && len(lost) > 0 {
-		a.shared.opt.Hooks.OnRevoked(copied(lost))
+	if a.shared.opt.OnRebalance != nil && len(lost) > 0 {
+		a.shared.opt.OnRebalance(Revoked, copied(lost))
 	}
 }
 
@@ -194,24 +194,24 @@ func copied(partitions map[string][]int32) map[string][]int32 {
 	return c
 }
 
-// callRevoked calls OnRevoked for pinned partitions when Run ends. For members of a group, the
+// callRevoked calls OnRebalance for pinned partitions when Run ends. For members of a group, the
 // client does this.
 func (a *assigner) callRevoked(all []*partition) {
-	if a.shared.opt.Hooks.OnRevoked == nil || len(all) == 0 {
+	if a.shared.opt.OnRebalance == nil || len(all) == 0 {
 		return
 	}
 	revoked := make(map[string][]int32)
 	for _, p := range all {
 		revoked[p.pos.Topic] = append(revoked[p.pos.Topic], p.pos.Partition)
 	}
-	a.shared.opt.Hooks.OnRevoked(revoked)
+	a.shared.opt.OnRebalance(Revoked, revoked)
 }
 
 // lost cancels the work on partitions that already belong to another member.
 func (a *assigner) lost(lost map[string][]int32) {
 	a.shared.health.joined.Store(false)
-	if a.shared.opt.Hooks.OnLost != nil && len(lost) > 0 {
-		defer a.shared.opt.Hooks.OnLost(copied(lost))
+	if a.shared.opt.OnRebalance != nil && len(lost) > 0 {
+		defer a.shared.opt.OnRebalance(Lost, copied(lost))
 	}
 	all := a.parts.take(lost)
 	if len(all) == 0 {
@@ -221,7 +221,7 @@ func (a *assigner) lost(lost map[string][]int32) {
 	if err := a.shared.disconnected(); err != nil {
 		args = append(args, "error", err)
 	} else {
-		args = append(args, "hint", "the member was too slow to answer the group: check handler times, Options.Timeouts.Drain and the session timeout")
+		args = append(args, "hint", "the member was too slow to answer the group: check handler times, Options.DrainTimeout and the session timeout")
 	}
 	a.shared.opt.Telemetry.Logger.Warn("partitions were lost; their running batches are dropped", args...)
 	a.drain(all, 0)

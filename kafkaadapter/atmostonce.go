@@ -20,7 +20,7 @@ func (p *partition) handleClaimed(b *batch) (goOn bool) {
 	p.backlog.fill(&b.result)
 	defer p.giveBack() // also if a handler ends the goroutine
 	handle := p.handleInOrder
-	if len(b.result.claimed) > 1 && p.route.Concurrency.Handlers > 1 {
+	if len(b.result.claimed) > 1 && p.route.Concurrency.handlers > 1 {
 		handle = p.handleSideBySide
 	}
 	goOn = handle(mode, b)
@@ -65,7 +65,7 @@ func (p *partition) handleInOrder(mode AtMostOnce, _ *batch) (all bool) {
 		p.offsets.moved(offset, epoch)
 		running = next.delivery
 		rec := p.handlers.hands.give(next.delivery)
-		err := p.handlers.call(p.contextOf(next, rec), next.delivery.Record.Offset, 0, func(ctx context.Context) error { return mode.Handle(ctx, rec) })
+		err := p.handlers.call(p.contextOf(next, rec), next.delivery.Record.Offset, 0, func(ctx context.Context) error { return mode(ctx, rec) })
 		if running = nil; err != nil {
 			p.lose(1, next.delivery, err)
 		}
@@ -94,7 +94,7 @@ func (p *partition) handleSideBySide(mode AtMostOnce, b *batch) (all bool) {
 			rec := p.handlers.hands.give(next.delivery)
 			errs[task] = errExited
 			w.begin(task, func(slot int) {
-				errs[task] = p.handlers.call(p.contextOf(next, rec), next.delivery.Record.Offset, slot, func(ctx context.Context) error { return mode.Handle(ctx, rec) })
+				errs[task] = p.handlers.call(p.contextOf(next, rec), next.delivery.Record.Offset, slot, func(ctx context.Context) error { return mode(ctx, rec) })
 			})
 		}
 		if w.running == 0 {

@@ -153,7 +153,7 @@ func TestFailedAttemptCountsDuringThePauseAfterIt(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a")
 	r.died(t, 0)
-	m := r.start(t, r.work(3, failing(errHandler, "a")), func(o *Options) { o.Timeouts.Backoff.Min, o.Timeouts.Backoff.Max = time.Hour, time.Hour })
+	m := r.start(t, r.work(3, failing(errHandler, "a")), func(o *Options) { o.backoff.Min, o.backoff.Max = time.Hour, time.Hour })
 	kafkatest.Until(t, "an attempt", func() bool {
 		return r.attemptsAt(t, 0).N == 1 && len(r.handled()) == 1 && m.metric(t, "failed_attempts_total") == 1
 	})

@@ -31,7 +31,7 @@ func TestBatchSizeFollowsTheHandlers(t *testing.T) {
 }
 
 func TestPausesGrowWithinBounds(t *testing.T) {
-	s := newDelays(Backoff{Min: 100 * time.Millisecond, Max: time.Second})
+	s := newDelays(pauseBounds{Min: 100 * time.Millisecond, Max: time.Second})
 	for n, ms := range map[uint32]int{0: 100, 1: 100, 2: 200, 3: 400, 4: 800, 5: 1000, 6: 1000, 1 << 31: 1000} {
 		want := time.Duration(ms) * time.Millisecond
 		jitter := false

@@ -33,7 +33,7 @@ func (b *batch) writeState(recs []*kgo.Record, peek *kgo.Record) error {
 
 // wider returns the maximum size of the next batches.
 func (r *partitionState) wider(done int) uint32 {
-	width, most := r.partition.fence.Width(), r.partition.c.opt.Batching.MaxBatch
+	width, most := r.partition.fence.Width(), r.partition.c.opt.MaxBatch
 	if done >= width && r.size.n >= width && width < most {
 		width = min(2*width, most)
 	}

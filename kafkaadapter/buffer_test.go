@@ -24,7 +24,7 @@ func TestBufferedRecordsAreBoundedInBytes(t *testing.T) {
 		r.Produce(t, rec)
 	}
 	m := r.start(t, mode, func(o *Options) {
-		o.Batching.MaxBufferedBytes = budget
+		o.MaxBufferedBytes = budget
 		o.Client = append(o.Client, kgo.FetchMaxBytes(256<<10))
 	})
 	kafkatest.Receive(t, began)
@@ -46,7 +46,7 @@ func TestBufferedRecordsAreBoundedInBytes(t *testing.T) {
 func TestMemoryIsDividedAmongFetches(t *testing.T) {
 	for budget, want := range map[int64]int32{0: 4 << 20, 1 << 20: 32 << 10, 1 << 40: maxFetchBytes} {
 		o := someOptions()
-		o.Batching.MaxBufferedBytes = budget
+		o.MaxBufferedBytes = budget
 		c, err := New(memEngine(t), o)
 		if err != nil {
 			t.Fatal(err)

@@ -109,7 +109,7 @@ func TestNoBatchIsLargerThanTheStoreSays(t *testing.T) {
 		largest = max(largest, len(recs))
 		return handle(ctx, tx, recs)
 	}
-	m := r.start(t, mode, func(o *Options) { o.Batching.BatchTime = time.Minute }) // batches grow also on a slow machine
+	m := r.start(t, mode, func(o *Options) { o.batchTime = time.Minute }) // batches grow also on a slow machine
 	r.untilStored(t, 0, int64(len(ids)))
 	m.stop(t)
 	if largest <= firstWidth {

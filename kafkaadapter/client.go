@@ -21,24 +21,24 @@ var owned = []struct {
 	{"ConsumerGroup", "set Options.Group"},
 	{"ConsumeTopics", "set Options.Routes"},
 	{"ConsumeRegex", "name each topic in Route.Topics: a pattern could match the consumer's own dead-letter topics, whose records would become dead letters again and again"},
-	{"InstanceID", "set Options.Membership.InstanceID"},
-	{"ConsumePartitions", "set Options.Membership.Pinned for a fixed part of the partitions"},
+	{"InstanceID", "set Options.Membership to Static"},
+	{"ConsumePartitions", "set Options.Membership to Pinned for a fixed part of the partitions"},
 	{"AdjustFetchOffsetsFn", "the store's offset wins"},
 	{"OnOffsetsFetched", "the adapter reads the commit's metadata there"},
-	{"OnPartitionsAssigned", "set Options.Hooks.OnAssigned"},
-	{"OnPartitionsRevoked", "the adapter drains there; set Options.Hooks.OnRevoked"},
-	{"OnPartitionsLost", "the adapter fences there; set Options.Hooks.OnLost"},
+	{"OnPartitionsAssigned", "set Options.OnRebalance"},
+	{"OnPartitionsRevoked", "the adapter drains there; set Options.OnRebalance"},
+	{"OnPartitionsLost", "the adapter fences there; set Options.OnRebalance"},
 	{"TransactionalID", "the adapter's producer is not transactional"},
 	{"ManualFlushing", "dead letters would never be sent; remove it"},
 	{"ConsumeResetOffset", "set Options.Recovery for ErrBelowLog and ErrAboveLog"},
 	{"ConsumeStartOffset", "set Route.Start"}, // kgo.ConsumeResetOffset sets it, too
-	{"ServerSideBalancer", "set Options.Membership.ServerSideAssignment"},
-	{"Balancers", "it has an effect only with Options.Membership.ServerSideAssignment; the classic protocol is cooperative-sticky"},
+	{"ServerSideBalancer", "set Options.Membership to one that is ServerSide"},
+	{"Balancers", "it has an effect only if Options.Membership is ServerSide; the classic protocol is cooperative-sticky"},
 	{"Rack", "the adapter compares the fetched records with the leader's log, from which that of a follower may differ; remove it"},
 	{"FetchIsolationLevel", "the adapter reads committed records only; remove it"},
 	{"ProducerLinger", "a partition waits until its dead letters are sent; remove it"},
-	{"MaxBufferedBytes", "the client would reject larger dead letters; the memory of fetched records is bounded by Options.Batching.MaxBufferedBytes"},
-	{"MaxDecompressBatchBytes", "set Options.Batching.MaxBufferedBytes"},
+	{"MaxBufferedBytes", "the client would reject larger dead letters; the memory of fetched records is bounded by Options.MaxBufferedBytes"},
+	{"MaxDecompressBatchBytes", "set Options.MaxBufferedBytes"},
 	{"WithPools", "handlers get copies of the fetched records, and Recycle of a copy panics; remove it"},
 	{"DefaultProduceTopicAlways", "dead letters would be sent to that topic; remove it"},
 }
@@ -59,7 +59,7 @@ func checkClient(opts []kgo.Opt, m *Membership) error {
 	}
 	defer unset.CloseAllowingRebalance()
 	for _, o := range owned {
-		if o.name == "Balancers" && m.ServerSideAssignment {
+		if o.name == "Balancers" && m.serverSide {
 			continue
 		}
 		if !reflect.DeepEqual(probe.OptValues(o.name), unset.OptValues(o.name)) {
@@ -92,7 +92,7 @@ func clientContext(opts []kgo.Opt) (context.Context, context.CancelFunc, error) 
 }
 
 func (c *Consumer) clientOptions() []kgo.Opt {
-	bytes := int32(min(c.shared.opt.Batching.MaxBufferedBytes/2/fetches, maxFetchBytes))
+	bytes := int32(min(c.shared.opt.MaxBufferedBytes/2/fetches, maxFetchBytes))
 	opts := append([]kgo.Opt{
 		kgo.FetchMaxWait(500 * time.Millisecond), // a resumed partition waits this long
 		kgo.MaxConcurrentFetches(fetches),
@@ -138,10 +138,10 @@ func (c *Consumer) clientOptions() []kgo.Opt {
 			c.assign.lost(lost)
 		}),
 	)
-	if c.shared.opt.Membership.InstanceID != "" {
-		opts = append(opts, kgo.InstanceID(c.shared.opt.Membership.InstanceID))
+	if c.shared.opt.Membership.instanceID != "" {
+		opts = append(opts, kgo.InstanceID(c.shared.opt.Membership.instanceID))
 	}
-	if c.shared.opt.Membership.ServerSideAssignment {
+	if c.shared.opt.Membership.serverSide {
 		opts = append(opts, kgo.ServerSideBalancer())
 	} else {
 		opts = append(opts, kgo.Balancers(kgo.CooperativeStickyBalancer()))

@@ -36,7 +36,7 @@ func newCommitter(s *shared, parts *assignments) *committer {
 
 // commitLoop commits the store's offsets to Kafka.
 func (c *committer) commitLoop(ctx context.Context) {
-	t := time.NewTicker(c.shared.opt.Membership.CommitInterval)
+	t := time.NewTicker(c.shared.opt.commitInterval)
 	defer t.Stop()
 	for {
 		select {

@@ -18,7 +18,7 @@ import (
 // answer the commit of another one.
 func TestCommitDoesNotWaitLongerThanItsLimitForAnother(t *testing.T) {
 	r := newRig(t, 2)
-	m := r.start(t, r.work(1, nil), func(o *Options) { o.Membership.CommitInterval = time.Hour })
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.commitInterval = time.Hour })
 	for p := range r.partitions {
 		r.send(t, p, "warm")
 		r.untilStored(t, p, 1)
@@ -63,7 +63,7 @@ func TestCommitDoesNotWaitLongerThanItsLimitForAnother(t *testing.T) {
 }
 
 // rarely lets a consumer commit to Kafka only when a test says so.
-func rarely(o *Options) { o.Membership.CommitInterval = time.Hour }
+func rarely(o *Options) { o.commitInterval = time.Hour }
 
 // late commits an offset as a request of the consumer does that the broker executes after later ones.
 func (r *rig) late(t *testing.T, m *member, offset int64, metadata string) {
@@ -89,10 +89,10 @@ func (r *rig) late(t *testing.T, m *member, offset int64, metadata string) {
 // The broker does not answer a commit, and applies it after the next one.
 func TestCommitThatIsAppliedLateDoesNotLast(t *testing.T) {
 	kafkatest.EmbeddedOnly(t)
-	for name, pinned := range map[string]Pinned{"member": {}, "pinned": {Count: 1}} {
+	for name, pinned := range map[string]fixedShare{"member": {}, "pinned": {count: 1}} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 1)
-			m := r.start(t, r.work(1, nil), rarely, func(o *Options) { o.Membership.Pinned = pinned })
+			m := r.start(t, r.work(1, nil), rarely, func(o *Options) { o.Membership.pinned = pinned })
 			var p *partition
 			kafkatest.Until(t, "the partition", func() bool {
 				p = m.parts.get(topicPartition{r.topic, 0})

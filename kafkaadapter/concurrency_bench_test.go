@@ -31,7 +31,7 @@ func BenchmarkConcurrency(b *testing.B) {
 				time.Sleep(50 * time.Millisecond)
 				return count(tx, string(rec.Event.ID))
 			}}
-			r.start(b, mode, func(o *Options) { o.Routes[0].Concurrency.Handlers = handlers })
+			r.start(b, mode, func(o *Options) { o.Routes[0].Concurrency.handlers = handlers })
 			r.untilStored(b, 0, int64(b.N))
 			b.ReportMetric(float64(b.N)/time.Since(first()).Seconds(), "records/s")
 		})

@@ -22,7 +22,7 @@ import (
 
 // sideBySide lets n handlers of a partition run in parallel, in batches of unlimited duration.
 func sideBySide(n int) func(*Options) {
-	return func(o *Options) { o.Routes[0].Concurrency.Handlers, o.Batching.BatchTime = n, time.Hour }
+	return func(o *Options) { o.Routes[0].Concurrency.handlers, o.batchTime = n, time.Hour }
 }
 
 // keyed returns an event with a key.
@@ -85,10 +85,10 @@ func (b *barrier) untilOthers() {
 func (r *rig) modes(f func(context.Context, *Record) error) map[string]Mode {
 	return map[string]Mode{
 		"transactional": r.work(1, func(ctx context.Context, _ *engine.Tx, rec *Record) error { return f(ctx, rec) }),
-		"at most once": AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
+		"at most once": AtMostOnce(func(ctx context.Context, rec *Record) error {
 			r.note(ctx, rec)
 			return f(ctx, rec)
-		}},
+		}),
 	}
 }
 
@@ -157,7 +157,7 @@ func TestHandlersOfOneKeyRunInOrder(t *testing.T) {
 					recs = append(recs, r.keyed(k, id))
 				}
 				r.Produce(t, recs...)
-				m := r.start(t, mode, sideBySide(8), func(o *Options) { o.Routes[0].Concurrency.Key = key })
+				m := r.start(t, mode, sideBySide(8), func(o *Options) { o.Routes[0].Concurrency.key = key })
 				kafkatest.Until(t, "all handlers", func() bool { return len(r.handled()) == keys*each })
 				r.untilStored(t, 0, keys*each)
 				m.stop(t)
@@ -288,7 +288,7 @@ func TestRecordWithoutAFindableKeyIsHandledAlone(t *testing.T) {
 			})[name]
 			r.send(t, 0, numbered("a", n)...)
 			m := r.start(t, mode, sideBySide(4), func(o *Options) {
-				o.Routes[0].Concurrency.Key = func(rec *Record) []byte {
+				o.Routes[0].Concurrency.key = func(rec *Record) []byte {
 					if rec.Offset%4 == 1 {
 						panic("no key")
 					}
@@ -474,7 +474,7 @@ func TestPowerFailuresWhileHandlersRunSideBySide(t *testing.T) {
 				close(cut)
 			}
 			return handler(ctx, tx, rec)
-		}), sideBySide(8), func(o *Options) { o.Timeouts.Shutdown = time.Millisecond })
+		}), sideBySide(8), func(o *Options) { o.shutdownTimeout = time.Millisecond })
 		kafkatest.Until(t, "the power failure, or the last event", func() bool {
 			select {
 			case <-cut:

@@ -32,7 +32,7 @@ func (m *member) checkReported(t *testing.T, text string, gauge string, labels .
 	}
 }
 
-func soon(o *Options) { o.Timeouts.Silence = 200 * time.Millisecond }
+func soon(o *Options) { o.SilenceTimeout = 200 * time.Millisecond }
 
 func TestConsumerThatCannotConnectSaysWhy(t *testing.T) {
 	kafkatest.EmbeddedOnly(t)
@@ -111,7 +111,7 @@ func TestConsumerOfAMissingTopicIsNotReady(t *testing.T) {
 	m := r.start(t, r.work(1, nil), soon, func(o *Options) {
 		o.Routes[0].Topics = append(o.Routes[0].Topics, "nowhere")
 		o.Routes[0].DeadLetters = nil
-		o.Routes[0].Mode = AtMostOnce{Handle: func(context.Context, *Record) error { return nil }}
+		o.Routes[0].Mode = AtMostOnce(func(context.Context, *Record) error { return nil })
 		o.Routes[0].TooOld, o.Routes[0].TooNew, o.Routes[0].Undecodable = Reject, Reject, Reject
 	})
 	m.checkReported(t, "topic nowhere cannot be consumed", "connection", "connected")
@@ -167,7 +167,7 @@ func TestRunEndsInTimeWithoutBrokers(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, 1)
 			r.send(t, 0, "a")
-			m := begin(t, r, func(o *Options) { o.Timeouts.Shutdown = time.Second })
+			m := begin(t, r, func(o *Options) { o.shutdownTimeout = time.Second })
 			began := time.Now()
 			m.stop(t)
 			if took := time.Since(began); took > 10*time.Second { // without a limit it takes 15 s or more

@@ -71,8 +71,8 @@ func (c *Consumer) gauges(labels prometheus.Labels) prometheus.Collector {
 
 // newConsumer makes the parts of a consumer.
 func newConsumer(options Options) *Consumer {
-	s := &shared{opt: options, links: links{failed: make(chan struct{}, 1)}, memory: feed.NewMemory(options.Batching.MaxBufferedBytes, max(4*options.Batching.MaxBatch, 512)), surveys: make(chan struct{}, 4), fatal: make(chan error, 1)}
-	s.reach.Grace, s.reach.Quiet = options.Timeouts.Silence/3, options.Timeouts.Silence
+	s := &shared{opt: options, links: links{failed: make(chan struct{}, 1)}, memory: feed.NewMemory(options.MaxBufferedBytes, max(4*options.MaxBatch, 512)), surveys: make(chan struct{}, 4), fatal: make(chan error, 1)}
+	s.reach.Grace, s.reach.Quiet = options.SilenceTimeout/3, options.SilenceTimeout
 	parts := newAssignments(s.memory)
 	commits := newCommitter(s, parts)
 	ask := requests{&openings{}, make(chan *partition, 16), commits}
@@ -84,7 +84,7 @@ func newConsumer(options Options) *Consumer {
 }
 
 // Run consumes until ctx ends, and then waits for running handlers for at most
-// Options.Timeouts.Shutdown. It returns nil, or an error that wraps context.DeadlineExceeded if
+// Options.DrainTimeout. It returns nil, or an error that wraps context.DeadlineExceeded if
 // handlers were cut off. It returns earlier with an error if it cannot continue, because the store
 // has failed (without Options.ReopenStore), the group rejects this member, or the client's own context
 // (kgo.WithContext) has ended. A partition that cannot be read does not end Run (see Stopped).
@@ -165,13 +165,13 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 
 // shutdown ends the partitions, commits their offsets to Kafka, and leaves the group. A static
 // member does not leave, and gets its partitions back if it returns within the session timeout. Requests
-// to brokers that do not answer are given up after Timeouts.Shutdown: endClient ends the client's context.
+// to brokers that do not answer are given up after DrainTimeout: endClient ends the client's context.
 func (c *Consumer) shutdown(endClient func()) error {
 	began := time.Now()
 	c.assign.closing.Store(true)
 	c.shared.brokers.client.AllowRebalance()
-	all, cut := c.assign.drainAtEnd(c.shared.opt.Timeouts.Shutdown)
-	left := max(c.shared.opt.Timeouts.Shutdown-time.Since(began), fenceTime)
+	all, cut := c.assign.drainAtEnd(c.shared.opt.shutdownTimeout)
+	left := max(c.shared.opt.shutdownTimeout-time.Since(began), fenceTime)
 	defer time.AfterFunc(left, endClient).Stop()
 	if c.shared.opt.Membership.isPinned() {
 		c.assign.callRevoked(all)
@@ -184,13 +184,13 @@ func (c *Consumer) shutdown(endClient func()) error {
 	c.shared.brokers.client.AllowRebalance()
 	late := c.parts.close() // assigned meanwhile: nothing of them was read
 	cut += c.assign.drain(late, 0)
-	ctx, cancel := context.WithDeadline(context.Background(), began.Add(c.shared.opt.Timeouts.Shutdown))
+	ctx, cancel := context.WithDeadline(context.Background(), began.Add(c.shared.opt.shutdownTimeout))
 	defer cancel()
 	for _, p := range append(all, late...) {
 		p.onStop.wait(ctx)
 	}
 	if cut > 0 {
-		return fmt.Errorf("hapax: %d partitions were cut off while their handlers ran; let handlers watch their context, or raise Options.Timeouts.Shutdown: %w", cut, context.DeadlineExceeded)
+		return fmt.Errorf("hapax: %d partitions were cut off while their handlers ran; let handlers watch their context, or raise Options.DrainTimeout: %w", cut, context.DeadlineExceeded)
 	}
 	return nil
 }

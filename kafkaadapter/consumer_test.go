@@ -49,7 +49,7 @@ func TestEachEventTakesEffectOnce(t *testing.T) {
 func TestAtMostOnceClaimsBeforeTheHandler(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a", "b", "a", "c", "d")
-	mode := AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
+	mode := AtMostOnce(func(ctx context.Context, rec *Record) error {
 		if r.stored(t, 0) <= rec.Offset {
 			t.Errorf("%s is handled before its claim and offset are stored", rec.Event.ID)
 		}
@@ -61,7 +61,7 @@ func TestAtMostOnceClaimsBeforeTheHandler(t *testing.T) {
 			panic("c")
 		}
 		return nil
-	}}
+	})
 	m := r.start(t, mode)
 	kafkatest.Until(t, "four calls", func() bool { return len(r.handled()) == 4 })
 	m.stop(t)
@@ -201,7 +201,7 @@ func TestServerSideAssignment(t *testing.T) {
 		r.send(t, int32(i%4), id)
 	}
 	server := func(o *Options) {
-		o.Membership.ServerSideAssignment = true
+		o.Membership.serverSide = true
 		o.Client = r.ClientOptions()
 	}
 	a, b := r.start(t, r.work(1, nil), server), r.start(t, r.work(1, nil), server)

@@ -36,7 +36,7 @@ func TestFullTransactionLeavesTheRestToTheNext(t *testing.T) {
 		return tx.Put([]byte("big/"+string(rec.Event.ID)), value)
 	}), func(o *Options) {
 		o.Routes[0].Identify.NoPosition = true
-		o.Batching.BatchTime = time.Hour
+		o.batchTime = time.Hour
 	})
 	r.untilStored(t, 0, n+1)
 	r.checkOnce(t, numbered("e", n)...)

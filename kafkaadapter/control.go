@@ -24,7 +24,7 @@ import (
 // wraps ErrFenced: call it again if the partition stops again. A topic that was created again while
 // Run was running needs such a second call, because the client must first find the new topic. If ctx
 // ends first, its error is returned, and the policy may still be applied: until then a further call
-// for the partition returns ErrNoPositionError at once. Hooks.OnStop must not wait
+// for the partition returns ErrNoPositionError at once. OnStop must not wait
 // for AdoptOffset: the partition waits for the hook.
 func (c *Consumer) AdoptOffset(ctx context.Context, topic string, partition int32, policy RecoveryPolicy, reason string) error {
 	if reason == "" {
@@ -109,7 +109,7 @@ func (c *Consumer) Adoptions(ctx context.Context) (all []Adoption, err error) {
 // Pause stops the handling of partitions of a topic, or of the whole topic if no partition is
 // named, until Resume. It returns at once: a running batch commits, and no other begins. A pause
 // also applies to partitions that are assigned later. A paused partition stays assigned and keeps
-// its fetched records, within Batching.MaxBufferedBytes. Its lag is still measured, and its hold
+// its fetched records, within MaxBufferedBytes. Its lag is still measured, and its hold
 // still keeps the weeks that its unread records need.
 //
 // Pause fails for a topic that no route consumes. It is safe for concurrent use, also before Run.

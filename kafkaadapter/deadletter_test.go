@@ -185,10 +185,10 @@ func TestClaimedEventsDoNotWaitForADeadLetter(t *testing.T) {
 	r := newRig(t, 1)
 	r.DeleteTopic(t, r.topic+"-dlt")
 	r.Produce(t, r.event(0, "a"), r.event(0, "b"), &kgo.Record{Topic: r.topic}, r.event(0, "c"))
-	mode := AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
+	mode := AtMostOnce(func(ctx context.Context, rec *Record) error {
 		r.note(ctx, rec)
 		return nil
-	}}
+	})
 	m := r.start(t, mode, withDeadLetters, func(o *Options) { o.Routes[0].Identify.NoPosition = true })
 	if e := m.stoppedOne(t); e.Reason != "dead_letter" {
 		t.Errorf("stopped: %v", e)

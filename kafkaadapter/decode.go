@@ -50,7 +50,7 @@ func decodeNew(p *partition, some []sighting, claimed []bool, limit time.Duratio
 
 // decode decodes the records. claimed has an element for each of the events.
 func (e *earlySightings) decode(p *partition, claimed []bool) {
-	if limit := p.c.opt.Batching.BatchTime - time.Since(e.began); p.route.decodes() {
+	if limit := p.c.opt.batchTime - time.Since(e.began); p.route.decodes() {
 		e.handling = decodeNew(p, e.all, claimed, limit)
 	}
 }

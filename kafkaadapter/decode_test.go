@@ -74,7 +74,7 @@ func TestRecordsAreDecodedBeforeTheTurn(t *testing.T) {
 // vain.
 func TestSlowDecodeIsNotCalledAhead(t *testing.T) {
 	l := newLonePartition(t)
-	l.state.partition.c.opt.Batching.BatchTime = 40 * time.Millisecond
+	l.state.partition.c.opt.batchTime = 40 * time.Millisecond
 	l.decodes(func(int64) error {
 		time.Sleep(15 * time.Millisecond)
 		return nil

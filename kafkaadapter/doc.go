@@ -24,14 +24,14 @@
 // AtMostOnce: the claims of a batch and the next offset commit before the handlers run. No claimed
 // event is handled twice. If a handler fails, panics, or is cut off, its event is lost; lost events
 // are counted and logged. If the process dies, up to one batch of each partition
-// (Options.Batching.MaxBatch) is lost without being counted. When an assignment ends normally,
+// (Options.MaxBatch) is lost without being counted. When an assignment ends normally,
 // claims whose handlers have not started are withdrawn.
 //
 // Transactional: the handlers of a batch run inside one transaction, each under a savepoint. The
 // claims, the handlers' writes through tx, the next offset and any dead letters commit together or
 // not at all. Each event takes effect once in the store, through crashes and rebalances; its
 // handler may run more often. If a handler fails, only its own writes roll back, and the records
-// before it in the batch commit. It runs again after a backoff (Options.Timeouts.Backoff), up to
+// before it in the batch commit. It runs again after a backoff (Options.MaxBackoff), up to
 // Transactional.MaxAttempts times; then its record becomes a dead letter. Attempts are kept in the
 // store, and a process that dies in a handler counts as an attempt. With Transactional.HandleBatch,
 // one call handles all claimed records of a batch; if it fails, FailedAt names the failing record,
@@ -68,19 +68,19 @@
 // read again. No policy removes claims: a claimed event is still a duplicate.
 //
 // A stopped partition does not end Run, and other partitions continue: see Consumer.Stopped,
-// Hooks.OnStop and the metric dedup_kafka_partition_stopped. A stop with a PositionError lasts until
+// OnStop and the metric dedup_kafka_partition_stopped. A stop with a PositionError lasts until
 // the assignment ends; most others are retried after a backoff.
 //
 // Each partition has a hold in the engine, named kafka/<group>/<topic>/<partition>, that keeps the
 // weeks that its unread records need. Its time is the lowest event time of the last batch minus
-// Route.AllowedLateness; when the partition has caught up, it is the current time minus
-// AllowedLateness. The hold remains when the consumer ends. The application must release the holds
+// seven days, by which copies may be late; when the partition has caught up, it is the current time minus
+// seven days. The hold remains when the consumer ends. The application must release the holds
 // of partitions that will not be read again (Engine.Holds, Engine.ReleaseHold).
 //
 // # Rebalances and shutdown
 //
-// A revoked partition waits for its running handler for at most Options.Timeouts.Drain, or
-// Options.Timeouts.Shutdown when Run ends. Then the handler's context ends and the partition is
+// A revoked partition waits for its running handler for at most Options.DrainTimeout, or
+// Options.DrainTimeout when Run ends. Then the handler's context ends and the partition is
 // fenced: the owner of a partition is a key in the store that each batch reads, so no batch of an
 // earlier owner commits. Lost partitions are fenced at once. Handlers should watch their context.
 //
@@ -96,7 +96,7 @@
 //
 // These metrics are registered with Options.Telemetry.Registerer from New until Run returns. In
 // addition to the labels listed, all have the labels group and member
-// (Options.Membership.InstanceID or Pinned.Index). No label contains an id or a key.
+// (that of Static, or the index of Pinned). No label contains an id or a key.
 //
 //	metric                               kind       labels                    figure
 //	dedup_kafka_records_total            counter    topic, outcome            records of committed batches, by verdict; AtMostOnce: counted when the handlers have begun, without withdrawn claims

@@ -51,7 +51,7 @@ var (
 	// authenticate the client. The client keeps trying.
 	ErrDisconnected = errors.New("hapax: no connection to Kafka")
 
-	// ErrNoProgress means that a partition has had something to do for longer than Timeouts.Silence,
+	// ErrNoProgress means that a partition has had something to do for longer than SilenceTimeout,
 	// and its offset has not moved. The error also has what it waits for; it ends by itself when the
 	// partition moves.
 	ErrNoProgress = errors.New("hapax: the partition makes no progress")
@@ -62,11 +62,11 @@ var (
 	// tried again after a backoff; it does not become a dead letter.
 	ErrSelfConflict = errors.New("hapax: the transaction conflicts with itself: the handler, or what it calls or waits for, writes outside tx what the handler has read through tx; read and write the key through tx, or both outside it")
 
-	// ErrSilent means that for longer than Timeouts.Silence the broker has not sent the records
+	// ErrSilent means that for longer than SilenceTimeout the broker has not sent the records
 	// that it has of a partition, or has not answered. The client keeps retrying.
 	ErrSilent = errors.New("hapax: the broker does not answer for the partition: check the broker and its disks")
 
-	// ErrOffsetCommit means that for longer than Timeouts.Silence the group's offset of a partition
+	// ErrOffsetCommit means that for longer than SilenceTimeout the group's offset of a partition
 	// could not be committed with the store's identity. The commit is retried; no record of the
 	// partition is handled before it succeeds.
 	ErrOffsetCommit = errors.New("hapax: the offset cannot be committed to the group; the partition is not handled until it is: fix the cause that follows")
@@ -119,7 +119,7 @@ var (
 	// are handled, then change the mode. Policies: TrustStore skips them.
 	ErrModeChanged = resume.ErrModeChanged
 
-	// ErrPartitionsChanged means that a topic of a pinned consumer (Membership.Pinned) has another
+	// ErrPartitionsChanged means that a topic of a pinned consumer (Pinned) has another
 	// number of partitions than before: partitions were added, or the topic was created again.
 	// Producers that choose the partition by the record's key now send the copies of an earlier event
 	// to another partition, whose consumer may have another store: it would handle them again, and
@@ -206,7 +206,7 @@ func (e *permanentError) Unwrap() error { return e.err }
 
 // Transient marks an error as independent of the record: for example, a service that the handler or
 // identify.Rules.Payload needs is down. The partition stops with the reason "transient" and is
-// retried after a backoff (Options.Timeouts.Backoff). No attempt is counted, and the record does
+// retried after a backoff (Options.MaxBackoff). No attempt is counted, and the record does
 // not become a dead letter. engine.ErrOutboxFull counts as marked. A handler of AtMostOnce has no second attempt: its event is lost and
 // counted as with any other error. With AtMostOnce, the mark only has an effect in
 // identify.Rules.Payload.

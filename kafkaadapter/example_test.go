@@ -54,7 +54,7 @@ func ExampleAtMostOnce() {
 		Client: []kgo.Opt{kgo.SeedBrokers(broker.ListenAddrs()...)},
 		Routes: []kafkaadapter.Route{{
 			Topics: []string{"alerts"},
-			Mode:   kafkaadapter.AtMostOnce{Handle: show},
+			Mode:   kafkaadapter.AtMostOnce(show),
 			TooOld: kafkaadapter.Reject, TooNew: kafkaadapter.Process, Undecodable: kafkaadapter.Reject,
 		}},
 	})

@@ -51,7 +51,7 @@ func TestPrefixOfAFailedBatchIsKept(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a", "b", "poison", "c")
 	m := r.start(t, r.work(1000, failing(errHandler, "poison")), func(o *Options) {
-		o.Timeouts.Backoff.Min, o.Timeouts.Backoff.Max = time.Hour, time.Hour
+		o.backoff.Min, o.backoff.Max = time.Hour, time.Hour
 	})
 	r.untilStored(t, 0, 2)
 	kafkatest.Until(t, "a stored attempt", func() bool { return r.attemptsAt(t, 0) == owner.Attempts{Offset: 2, N: 1} })
@@ -68,7 +68,7 @@ func TestAttemptsSurviveARestart(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "poison")
 	mode := r.work(4, failing(errHandler, "poison"))
-	slow := func(o *Options) { o.Timeouts.Backoff.Min, o.Timeouts.Backoff.Max = time.Hour, time.Hour }
+	slow := func(o *Options) { o.backoff.Min, o.backoff.Max = time.Hour, time.Hour }
 	for n := range uint32(3) {
 		m := r.start(t, mode, slow)
 		kafkatest.Until(t, "an attempt", func() bool { return r.attemptsAt(t, 0).N == n+1 })
@@ -98,7 +98,7 @@ func TestLastAttemptIsFollowedByNoBackoff(t *testing.T) {
 			}
 			r.send(t, 0, "poison", "a")
 			m := r.start(t, r.work(attempts, failing(err, "poison")), func(o *Options) {
-				o.Timeouts.Backoff.Min, o.Timeouts.Backoff.Max = time.Hour, time.Hour
+				o.backoff.Min, o.backoff.Max = time.Hour, time.Hour
 			})
 			r.untilStored(t, 0, 2)
 			m.stop(t)
@@ -145,7 +145,7 @@ func TestErrorThatPanicsIsAFailedAttempt(t *testing.T) {
 	for name, mode := range map[string]func(r *rig) Mode{
 		"transactional": func(r *rig) Mode { return r.work(2, failing(wrong, "a")) },
 		"at most once": func(r *rig) Mode {
-			return AtMostOnce{Handle: func(ctx context.Context, rec *Record) error { r.note(ctx, rec); return wrong }}
+			return AtMostOnce(func(ctx context.Context, rec *Record) error { r.note(ctx, rec); return wrong })
 		},
 		"batch": func(r *rig) Mode {
 			return Transactional{MaxAttempts: 2, HandleBatch: func(context.Context, *engine.Tx, []*Record) error { return wrong }}
@@ -209,7 +209,7 @@ func TestEachRecordAlone(t *testing.T) {
 			t.Errorf("record %d is handled when the store is at %d", rec.Offset, next)
 		}
 		return nil
-	}), func(o *Options) { o.Batching.MaxBatch = 1 })
+	}), func(o *Options) { o.MaxBatch = 1 })
 	r.untilStored(t, 0, 20)
 	m.stop(t)
 	r.checkOnce(t, ids...)
@@ -236,7 +236,7 @@ func TestRecordThatKillsTheProcessBecomesADeadLetter(t *testing.T) {
 				<-release
 			}
 			return nil
-		}), func(o *Options) { o.Timeouts.Shutdown = time.Millisecond })
+		}), func(o *Options) { o.shutdownTimeout = time.Millisecond })
 		kafkatest.Until(t, "the death of the process, or the dead letter", func() bool {
 			select {
 			case <-died:
@@ -433,7 +433,7 @@ func TestRecordMayFailVeryOften(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a", "b")
 	r.start(t, r.work(80, failing(errHandler, "a")), func(o *Options) {
-		o.Timeouts.Backoff.Min, o.Timeouts.Backoff.Max = time.Microsecond, time.Microsecond
+		o.backoff.Min, o.backoff.Max = time.Microsecond, time.Microsecond
 	})
 	r.untilStored(t, 0, 2)
 	r.checkOnce(t, "b")

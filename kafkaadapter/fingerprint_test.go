@@ -37,7 +37,7 @@ func TestIDThatIsUsedForAnotherPayload(t *testing.T) {
 				r := newRig(t, 1)
 				r.Produce(t, r.with("a", "1"), r.with("a", "1"), r.with("a", "2"), r.with("b", "1"), r.with("a", "1"))
 				m := r.start(t, r.work(1, nil), byValue, func(o *Options) {
-					o.Routes[0].Mismatched, o.Routes[0].Concurrency.Handlers = tt.policy, concurrency
+					o.Routes[0].Mismatched, o.Routes[0].Concurrency.handlers = tt.policy, concurrency
 				})
 				r.untilStored(t, 0, 5)
 				m.counts(t, 1, "records_total", "mismatch")
@@ -62,10 +62,10 @@ func TestIDThatIsUsedForAnotherPayload(t *testing.T) {
 func TestMismatchWithoutDeadLettersStopsThePartition(t *testing.T) {
 	r := newRig(t, 2)
 	r.Produce(t, r.with("a", "1"), r.with("a", "2"), r.with("b", "1"))
-	m := r.start(t, AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
+	m := r.start(t, AtMostOnce(func(ctx context.Context, rec *Record) error {
 		r.note(ctx, rec)
 		return nil
-	}}, byValue)
+	}), byValue)
 	if e := m.stoppedOne(t); e.Reason != "mismatch" || !errors.Is(e, ErrMismatch) {
 		t.Errorf("stopped: %v", e)
 	}

@@ -30,7 +30,7 @@ func TestRecordThatFillsTheTransactionIsADeadLetter(t *testing.T) {
 	fill := filling("big")
 	for name, mode := range map[string]func(*rig) (Transactional, Concurrency){
 		"one by one":   func(r *rig) (Transactional, Concurrency) { return r.work(2, fill), Concurrency{} },
-		"side by side": func(r *rig) (Transactional, Concurrency) { return r.work(2, fill), Concurrency{Handlers: 4} },
+		"side by side": func(r *rig) (Transactional, Concurrency) { return r.work(2, fill), Concurrency{handlers: 4} },
 		"together": func(r *rig) (Transactional, Concurrency) {
 			one := r.work(2, fill)
 			return Transactional{MaxAttempts: 2, HandleBatch: func(ctx context.Context, tx *engine.Tx, recs []*Record) error {

@@ -91,7 +91,7 @@ func (w *worker) missing(err error) state {
 // control record takes its place.
 func passLarge(w *worker, e *kgo.ErrDecompressTooLarge) state {
 	w.partition.queue.Close()
-	l := newLargeBatch(e, w.partition.c.opt.Batching.MaxBufferedBytes)
+	l := newLargeBatch(e, w.partition.c.opt.MaxBufferedBytes)
 	aborted, err := isAborted(w, e.Offset)
 	switch {
 	case err != nil && w.partition.isEnding():
@@ -112,7 +112,7 @@ func passLarge(w *worker, e *kgo.ErrDecompressTooLarge) state {
 			return w.missing(err)
 		}
 	}
-	w.state.large, w.state.taken, w.delays = l, []*kgo.Record{l.last}, newDelays(w.partition.c.opt.Timeouts.Backoff)
+	w.state.large, w.state.taken, w.delays = l, []*kgo.Record{l.last}, newDelays(w.partition.c.opt.backoff)
 	return w.state.readState()
 }
 

@@ -36,7 +36,7 @@ func newGauges(s *shared, parts *assignments, readiness func() error, labels pro
 		desc("unprotected", "1 while the store is unavailable and records are handled without claims, 0 otherwise."),
 		desc("connection", "1 for the present state of the connection to Kafka, 0 for the other states.", "state"),
 		desc("ready", "1 while Ready returns nil, 0 otherwise."),
-		desc("buffered_bytes", "Memory of the fetched records that are not handled, at most about Batching.MaxBufferedBytes."),
+		desc("buffered_bytes", "Memory of the fetched records that are not handled, at most about MaxBufferedBytes."),
 	}
 }
 

@@ -159,7 +159,7 @@ func TestPermanentFailureInABatchIsADeadLetterAtOnce(t *testing.T) {
 			}
 			return nil
 		})
-		m := r.start(t, mode, func(o *Options) { o.Timeouts.Backoff.Min, o.Timeouts.Backoff.Max = time.Hour, time.Hour })
+		m := r.start(t, mode, func(o *Options) { o.backoff.Min, o.backoff.Max = time.Hour, time.Hour })
 		r.untilStored(t, 0, 3)
 		m.stop(t)
 		r.checkOnce(t, "a", "b")

@@ -25,7 +25,7 @@ func TestForwardedRecordsAreAllHandled(t *testing.T) {
 			return Transactional{MaxAttempts: 1, Handle: func(ctx context.Context, _ *engine.Tx, rec *Record) error { return f(ctx, rec) }}, Concurrency{}
 		},
 		"parallel": func(f func(context.Context, *Record) error) (Mode, Concurrency) {
-			return Transactional{MaxAttempts: 1, Handle: func(ctx context.Context, _ *engine.Tx, rec *Record) error { return f(ctx, rec) }}, Concurrency{Handlers: 4}
+			return Transactional{MaxAttempts: 1, Handle: func(ctx context.Context, _ *engine.Tx, rec *Record) error { return f(ctx, rec) }}, Concurrency{handlers: 4}
 		},
 		"HandleBatch": func(f func(context.Context, *Record) error) (Mode, Concurrency) {
 			return Transactional{MaxAttempts: 1, HandleBatch: func(ctx context.Context, _ *engine.Tx, recs []*Record) error {
@@ -37,7 +37,7 @@ func TestForwardedRecordsAreAllHandled(t *testing.T) {
 				return nil
 			}}, Concurrency{}
 		},
-		"AtMostOnce": func(f func(context.Context, *Record) error) (Mode, Concurrency) { return AtMostOnce{f}, Concurrency{} },
+		"AtMostOnce": func(f func(context.Context, *Record) error) (Mode, Concurrency) { return AtMostOnce(f), Concurrency{} },
 	} {
 		for _, fails := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/fails=%t", name, fails), func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestFunctionsOfTheApplicationMayOverwriteWhatTheyGet(t *testing.T) {
 					o.Routes[0].Mismatched = DeadLetter
 				}
 				if where == "parallel" || where == "Key" {
-					o.Routes[0].Concurrency = Concurrency{Handlers: 4, Key: v.key(t)}
+					o.Routes[0].Concurrency = Concurrency{handlers: 4, key: v.key(t)}
 				}
 			})
 			v.untilStored(t, 0, int64(len(ids)))
@@ -293,22 +293,22 @@ func (v *vandal) checkLetter(t *testing.T, dead *kgo.Record) {
 }
 
 // The claims of AtMostOnce whose handlers have not begun are withdrawn by their own ids and
-// offsets, whatever Concurrency.Key and the handlers that ran have overwritten.
+// offsets, whatever Concurrency.key and the handlers that ran have overwritten.
 func TestWithdrawnClaimsAreThoseOfTheRecords(t *testing.T) {
 	r := newRig(t, 1)
 	ids := numbered("e", 30)
 	r.send(t, 0, ids...)
 	var m *member
 	started := make(chan struct{})
-	m = r.start(t, AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
+	m = r.start(t, AtMostOnce(func(ctx context.Context, rec *Record) error {
 		<-started
 		r.note(ctx, &Record{Record: &kgo.Record{}, Event: engine.Event{ID: bytes.Clone(rec.Event.ID)}})
 		wreckAll(rec)
 		m.cancel() // the other handlers do not begin
 		<-m.parts.all()[0].ending.Done()
 		return nil
-	}}, func(o *Options) {
-		o.Routes[0].Concurrency = Concurrency{Handlers: 2, Key: func(rec *Record) []byte {
+	}), func(o *Options) {
+		o.Routes[0].Concurrency = Concurrency{handlers: 2, key: func(rec *Record) []byte {
 			key := bytes.Clone(rec.Event.ID)
 			wreckAll(rec)
 			rec.Record = &kgo.Record{}
@@ -320,10 +320,10 @@ func TestWithdrawnClaimsAreThoseOfTheRecords(t *testing.T) {
 	if n := len(r.handled()); n == 0 || n > 2 {
 		t.Fatalf("%d handlers ran", n)
 	}
-	m = r.start(t, AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
+	m = r.start(t, AtMostOnce(func(ctx context.Context, rec *Record) error {
 		r.note(ctx, rec)
 		return nil
-	}})
+	}))
 	r.untilStored(t, 0, 30)
 	r.untilHandled(t, 30)
 	m.stop(t)
@@ -364,8 +364,8 @@ func TestReportedStopsAreCopies(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a")
 	m := r.start(t, r.work(1, func(context.Context, *engine.Tx, *Record) error { return Transient(errAway) }), func(o *Options) {
-		before := o.Hooks.OnStop
-		o.Hooks.OnStop = func(e *StopError) {
+		before := o.OnStop
+		o.OnStop = func(e *StopError) {
 			copied := *e
 			before(&copied)
 			*e = StopError{Topic: "wrecked"}

@@ -97,7 +97,7 @@ func inTime(t *testing.T, what string, f func()) {
 func TestRunEndsAlthoughTheStoreHangs(t *testing.T) {
 	r, store, hang := hangingRig(t)
 	r.send(t, 0, "a")
-	m := r.start(t, r.work(1, nil), func(o *Options) { o.Timeouts.Shutdown = 100 * time.Millisecond })
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.shutdownTimeout = 100 * time.Millisecond })
 	r.untilStored(t, 0, 1)
 	p := m.parts.get(topicPartition{r.topic, 0})
 	answer := hang()
@@ -139,7 +139,7 @@ func TestCallbacksReturnAlthoughTheStoreHangs(t *testing.T) {
 			r, store, hang := hangingRig(t)
 			r.send(t, 0, "a")
 			m := r.start(t, r.work(1, nil), func(o *Options) {
-				o.Timeouts.Drain, o.Timeouts.Shutdown = 100*time.Millisecond, 100*time.Millisecond
+				o.DrainTimeout, o.shutdownTimeout = 100*time.Millisecond, 100*time.Millisecond
 			})
 			r.untilStored(t, 0, 1)
 			p := m.parts.get(topicPartition{r.topic, 0})
@@ -159,7 +159,7 @@ func TestCallbacksReturnAlthoughTheStoreHangs(t *testing.T) {
 func TestClaimsOfABatchThatHangsAreCountedAsLost(t *testing.T) {
 	r, store, hang := hangingRig(t)
 	r.send(t, 0, "a")
-	m := r.start(t, r.noting(), func(o *Options) { o.Timeouts.Shutdown = 100 * time.Millisecond })
+	m := r.start(t, r.noting(), func(o *Options) { o.shutdownTimeout = 100 * time.Millisecond })
 	r.untilHandled(t, 1)
 	p := m.parts.get(topicPartition{r.topic, 0})
 	answer := hang()

@@ -65,7 +65,7 @@ func (c *Consumer) Ready() error {
 }
 
 // Live returns an error if only a restart of the process can help: Run has returned, the store has
-// failed and Options.ReopenStore is not set, or a handler still runs Timeouts.Drain after
+// failed and Options.ReopenStore is not set, or a handler still runs DrainTimeout after
 // Route.HandlerTimeout ended its context. The error wraps ErrNotLive and the cause. The consumer is
 // live before Run, and while it waits for brokers or dead letters. Live is safe for concurrent use.
 func (c *Consumer) Live() error {
@@ -80,7 +80,7 @@ func (c *Consumer) Live() error {
 		return fmt.Errorf("%w: %w", ErrNotLive, err)
 	}
 	for _, p := range c.parts.all() {
-		if late := p.handlers.overdue(); late > c.shared.opt.Timeouts.Drain {
+		if late := p.handlers.overdue(); late > c.shared.opt.DrainTimeout {
 			return fmt.Errorf("%w: a handler of %s still runs %v after its context has ended", ErrNotLive, p.tp(), late.Round(time.Second))
 		}
 	}

@@ -99,7 +99,7 @@ func TestNotLiveWhileAHandlerIgnoresItsTimeout(t *testing.T) {
 		<-leave
 		return nil
 	}), func(o *Options) {
-		o.Routes[0].HandlerTimeout, o.Timeouts.Drain = time.Millisecond, time.Millisecond
+		o.Routes[0].HandlerTimeout, o.DrainTimeout = time.Millisecond, time.Millisecond
 	})
 	kafkatest.Receive(t, entered)
 	kafkatest.Until(t, "not live", func() bool { return errors.Is(m.Live(), ErrNotLive) })

@@ -17,7 +17,7 @@ import (
 // the consumer ends.
 type hold struct {
 	name     string
-	lateness time.Duration // Route.AllowedLateness and Window
+	lateness time.Duration // allowedLateness and Route.Window
 
 	mu sync.Mutex
 	at time.Time // as the store has it

@@ -46,7 +46,7 @@ func lagging(t *testing.T) (r *rig, m *member, old time.Time, release chan struc
 	old = time.Now().AddDate(0, 0, -21)
 	r.Produce(t, r.dated("a", old), r.dated("b", time.Now()), r.dated("c", time.Now()))
 	mode, began, release, _ := r.stuck("b")
-	m = r.start(t, mode, func(o *Options) { o.Batching.MaxBatch, o.Routes[0].AllowedLateness = 1, time.Hour })
+	m = r.start(t, mode, func(o *Options) { o.MaxBatch, o.Routes[0].allowedLateness = 1, time.Hour })
 	kafkatest.Receive(t, began)
 	return r, m, old, release
 }
@@ -122,7 +122,7 @@ func TestNewPartitionHoldsEverythingUntilItsFirstBatch(t *testing.T) {
 	r := newRig(t, 1)
 	r.Produce(t, r.dated("a", time.Now()), r.dated("b", time.Now()))
 	mode, began, release, _ := r.stuck("a")
-	m := r.start(t, mode, func(o *Options) { o.Batching.MaxBatch = 1 })
+	m := r.start(t, mode, func(o *Options) { o.MaxBatch = 1 })
 	kafkatest.Receive(t, began)
 	if w, ok := r.heldWeek(t, 0); !ok || w != r.eng.Retention().OldestWeek() {
 		t.Errorf("week %v is held, %v, the oldest is %v", w, ok, r.eng.Retention().OldestWeek())

@@ -29,7 +29,7 @@ func (b *batch) judge(recs []*kgo.Record) error {
 // judgeInOrder claims and handles records one after the other.
 func (b *batch) judgeInOrder(recs []*kgo.Record) error {
 	for i, rec := range recs {
-		if i > 0 && (b.handling > b.p.partition.c.opt.Batching.BatchTime || b.p.partition.isEnding()) {
+		if i > 0 && (b.handling > b.p.partition.c.opt.batchTime || b.p.partition.isEnding()) {
 			break
 		}
 		if i%lookAhead == 0 {

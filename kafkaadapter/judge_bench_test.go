@@ -95,7 +95,7 @@ func judging(b testing.TB, observer engine.Observer) (judge func(), records int)
 	c, err := New(eng, Options{
 		Group: "g", Routes: []Route{{Topics: []string{"t"}, Mode: mode, DeadLetters: &deadletter.Options{}, Scope: "s"}},
 		// a batch may take any time
-		Client: []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1")}, Batching: Batching{BatchTime: time.Hour},
+		Client: []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1")}, batchTime: time.Hour,
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -126,7 +126,7 @@ func (m *moneyBench) run(b *testing.B) {
 		if err := eng.Update(b.Context(), func(tx *engine.Tx) error { return w.finder.occupy(tx, v, resume.Beginning{Epoch: -1}) }); err != nil {
 			b.Fatal(err)
 		}
-		w.state.taken, w.delays = transfers(p, each), newDelays(w.partition.c.opt.Timeouts.Backoff)
+		w.state.taken, w.delays = transfers(p, each), newDelays(w.partition.c.opt.backoff)
 		wg.Go(func() {
 			<-start
 			for len(w.state.taken) > 0 {

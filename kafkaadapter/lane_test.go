@@ -23,7 +23,7 @@ func TestPartitionsThatShareKeysRunTheirHandlersOnce(t *testing.T) {
 		_, _, err := tx.Get([]byte("shared"))
 		runtime.Gosched()
 		return errors.Join(err, tx.Put([]byte("shared"), nil))
-	}), func(o *Options) { o.Batching.MaxBatch = 5 })
+	}), func(o *Options) { o.MaxBatch = 5 })
 	for p := range int32(partitions) {
 		r.untilStored(t, p, each)
 	}

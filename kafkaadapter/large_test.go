@@ -146,7 +146,7 @@ func TestBatchThatDecompressesToTooMuchStopsThePartition(t *testing.T) {
 			r.send(t, 1, "d")
 			heap := watchHeap(t)
 			for range 2 { // and again after a restart
-				m := r.start(t, r.work(2, nil), func(o *Options) { o.Batching.MaxBufferedBytes = 16 << 20 })
+				m := r.start(t, r.work(2, nil), func(o *Options) { o.MaxBufferedBytes = 16 << 20 })
 				if e := m.stoppedOne(t); !errors.Is(e, ErrLargeBatch) || e.Reason != "large_batch" || e.Partition != 0 || !strings.Contains(e.Error(), "offsets 2 to") {
 					t.Errorf("stopped: %v", e)
 				}
@@ -169,7 +169,7 @@ func TestBatchThatDecompressesToTooMuchIsSkipped(t *testing.T) {
 		for _, policy := range []Policy{DeadLetter, Reject} {
 			r := newRig(t, 1)
 			skip := func(o *Options) {
-				o.Batching.MaxBufferedBytes = 1 << 20
+				o.MaxBufferedBytes = 1 << 20
 				o.Routes[0].LargeBatch, o.Routes[0].Undecodable = SkipLargeBatch, policy
 			}
 			r.send(t, 0, "a")
@@ -219,7 +219,7 @@ func TestLargeBatchOfAnAbortedTransactionIsPassed(t *testing.T) {
 				r.send(t, 0, "b")
 				end := r.Log(t, r.topic, 0).End
 				limit := func(o *Options) {
-					o.Batching.MaxBufferedBytes, o.Routes[0].LargeBatch = 1<<20, policy
+					o.MaxBufferedBytes, o.Routes[0].LargeBatch = 1<<20, policy
 				}
 				m := r.start(t, r.work(2, nil), membership, limit)
 				kafkatest.Until(t, "the end of the log, or a stop", func() bool { return r.stored(t, 0) == end || len(m.stops) > 0 })
@@ -275,7 +275,7 @@ func TestBatchesThatDecompressToTooMuchTogether(t *testing.T) {
 				most = max(most, liveHeap())
 			}
 			return nil
-		}), membership, func(o *Options) { o.Batching.MaxBufferedBytes = 2 << 20 })
+		}), membership, func(o *Options) { o.MaxBufferedBytes = 2 << 20 })
 		for p := range int32(partitions) {
 			r.untilStored(t, p, batches)
 		}

@@ -46,7 +46,7 @@ func (r *partitionState) look(tx *engine.Tx, recs []*kgo.Record, next int64) (ha
 	if err != nil {
 		return 0, err
 	}
-	return decodeNew(r.partition, r.lookout.ahead[:len(recs)], claimed, r.partition.c.opt.Batching.BatchTime/8), nil
+	return decodeNew(r.partition, r.lookout.ahead[:len(recs)], claimed, r.partition.c.opt.batchTime/8), nil
 }
 
 // lookEarly identifies the records of the next batch before its transaction begins, if the
@@ -60,7 +60,7 @@ func (r *partitionState) lookEarly(recs []*kgo.Record) {
 	r.lookout.touched += touch(recs)
 	r.lookout.early.began = time.Now()
 	for i, rec := range recs {
-		if i%lookAhead == 0 && (r.partition.isEnding() || time.Since(r.lookout.early.began) > r.partition.c.opt.Batching.BatchTime) {
+		if i%lookAhead == 0 && (r.partition.isEnding() || time.Since(r.lookout.early.began) > r.partition.c.opt.batchTime) {
 			return
 		}
 		if isControl(rec) || rec.Offset < r.next {

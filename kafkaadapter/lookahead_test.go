@@ -52,7 +52,7 @@ func newLonePartition(t *testing.T) *lonePartition {
 	}}
 	c, err := New(l.eng, Options{
 		Group: "g", Routes: []Route{route}, Client: []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1")},
-		Batching: Batching{BatchTime: time.Hour}, // a batch may take any time
+		batchTime: time.Hour, // a batch may take any time
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func recordsOf(ids ...string) []*kgo.Record {
 
 func (l *lonePartition) commit(t *testing.T, recs []*kgo.Record) *batch {
 	t.Helper()
-	l.state.taken, l.delays = recs, newDelays(l.state.partition.c.opt.Timeouts.Backoff)
+	l.state.taken, l.delays = recs, newDelays(l.state.partition.c.opt.backoff)
 	b, err := l.commitBatch(len(recs))
 	if err != nil {
 		t.Fatal(err)

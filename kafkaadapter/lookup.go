@@ -162,7 +162,7 @@ const topicTime = time.Second
 // once.
 func (f *finder) sign() state {
 	began := time.Now()
-	for delays := newDelays(f.partition.c.opt.Timeouts.Backoff); !f.partition.offsets.isSigned(); {
+	for delays := newDelays(f.partition.c.opt.backoff); !f.partition.offsets.isSigned(); {
 		if err := f.state.ask.commits.sign(f.partition.ending, f.partition); err != nil {
 			// The client has the id of the topic before it was created again. For a moment it may
 			// also be that the coordinator does not know the new topic yet.
@@ -170,7 +170,7 @@ func (f *finder) sign() state {
 				f.state.cause = err
 				return lookingUp
 			}
-			if !f.partition.isEnding() && time.Since(began) > f.partition.c.opt.Timeouts.Silence {
+			if !f.partition.isEnding() && time.Since(began) > f.partition.c.opt.SilenceTimeout {
 				f.state.report("offset_commit", fmt.Errorf("%w: %w", ErrOffsetCommit, err), time.Time{})
 			}
 			if !f.partition.wait(delays.inFlight()) {

@@ -176,7 +176,7 @@ func assignedByBoth(t *testing.T, test func(t *testing.T, r *rig, protocol func(
 			r := newRig(t, 2)
 			r.send(t, 0, "a")
 			r.send(t, 1, "b")
-			test(t, r, func(o *Options) { o.Membership.ServerSideAssignment = server })
+			test(t, r, func(o *Options) { o.Membership.serverSide = server })
 		})
 	}
 }

@@ -56,7 +56,7 @@ func TestOneFetchBringsRecordsOfManyPartitions(t *testing.T) {
 		fetches.Add(1)
 		return nil, nil, false
 	})
-	m := r.start(t, r.work(1, nil), rarely, func(o *Options) { o.Batching.MaxBufferedBytes = 8 << 20 })
+	m := r.start(t, r.work(1, nil), rarely, func(o *Options) { o.MaxBufferedBytes = 8 << 20 })
 	for p := range int32(partitions) {
 		r.untilStored(t, p, 10)
 	}

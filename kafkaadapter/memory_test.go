@@ -90,7 +90,7 @@ func TestQueuesStayWithinMaxBufferedBytes(t *testing.T) {
 			r := newRig(t, partitions)
 			all := r.fill(t, n, size, tt.codec)
 			mode, begun, release := r.hanging()
-			m := r.start(t, mode, func(o *Options) { o.Batching.MaxBufferedBytes = tt.budget })
+			m := r.start(t, mode, func(o *Options) { o.MaxBufferedBytes = tt.budget })
 			most := int64(0)
 			kafkatest.Until(t, "handlers, and an end of fetching", func() bool {
 				most = max(most, m.queued())
@@ -126,7 +126,7 @@ func TestPartitionsThatAreNotReadLeaveRoom(t *testing.T) {
 				fail = nil
 			}
 			m := r.start(t, r.work(2, fail), func(o *Options) {
-				o.Batching.MaxBufferedBytes, o.Timeouts.Backoff = 1<<20, Backoff{time.Minute, time.Hour}
+				o.MaxBufferedBytes, o.backoff = 1<<20, pauseBounds{time.Minute, time.Hour}
 			})
 			for p := int32(1); pause && p < partitions; p++ {
 				if err := m.Pause(r.topic, p); err != nil {
@@ -158,7 +158,7 @@ func TestRevokedPartitionsGiveTheirMemoryBack(t *testing.T) {
 	const partitions = 8
 	r := newRig(t, partitions)
 	r.fill(t, 200, 28<<10, kgo.NoCompression())
-	small := func(o *Options) { o.Batching.MaxBufferedBytes = 16 << 20 }
+	small := func(o *Options) { o.MaxBufferedBytes = 16 << 20 }
 	m := r.start(t, r.work(2, nil), small)
 	if err := m.Pause(r.topic); err != nil {
 		t.Fatal(err)
@@ -199,7 +199,7 @@ func TestPartitionThatWaitsLeavesRoomLater(t *testing.T) {
 	r.send(t, 0, numbered("", 20)...)
 	fail := func(context.Context, *engine.Tx, *Record) error { return Transient(errHandler) }
 	m := r.start(t, r.work(2, fail), func(o *Options) {
-		o.Batching.MaxBufferedBytes, o.Timeouts.Backoff = most, Backoff{time.Hour, time.Hour}
+		o.MaxBufferedBytes, o.backoff = most, pauseBounds{time.Hour, time.Hour}
 	})
 	kafkatest.Until(t, "a stop", func() bool { return len(m.Stopped()) == 1 })
 	if m.queued() == 0 {

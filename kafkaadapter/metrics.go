@@ -74,7 +74,7 @@ func newMetrics(opt *Options, r prometheus.Registerer, gauges func(prometheus.La
 		m.stops, m.fetchErrors, m.batchSize, m.handler, m.commits, gauges(labels)} {
 		if err := r.Register(col); err != nil {
 			m.unregister()
-			return nil, fmt.Errorf("hapax: registering metrics: give each consumer of a group that shares a registry its own Options.Membership.InstanceID or Pinned.Index: %w", err)
+			return nil, fmt.Errorf("hapax: registering metrics: give each consumer of a group that shares a registry its own Options.Membership, Static or Pinned: %w", err)
 		}
 		m.registered = append(m.registered, func() bool { return r.Unregister(col) })
 	}

@@ -106,9 +106,9 @@ func TestTwoConsumersOfAGroupShareARegistryByTheirInstance(t *testing.T) {
 		instance string
 		fails    bool
 	}{{"one", false}, {"two", false}, {"one", true}} {
-		o.Membership.InstanceID = tt.instance
+		o.Membership.instanceID = tt.instance
 		_, err := New(eng, o)
-		if (err != nil) != tt.fails || err != nil && !strings.Contains(err.Error(), "InstanceID") {
+		if (err != nil) != tt.fails || err != nil && !strings.Contains(err.Error(), "Options.Membership") {
 			t.Errorf("%s: %v", tt.instance, err)
 		}
 	}
@@ -117,11 +117,11 @@ func TestTwoConsumersOfAGroupShareARegistryByTheirInstance(t *testing.T) {
 func TestHandlerThatHangsShowsInTheAgeOfItsBatch(t *testing.T) {
 	own := func(r *rig) (mode Mode, began, release chan struct{}) {
 		began, release = make(chan struct{}), make(chan struct{})
-		return AtMostOnce{Handle: func(context.Context, *Record) error {
+		return AtMostOnce(func(context.Context, *Record) error {
 			close(began)
 			<-release
 			return nil
-		}}, began, release
+		}), began, release
 	}
 	work := func(r *rig) (Mode, chan struct{}, chan struct{}) {
 		mode, began, release, _ := r.stuck("a")
@@ -147,7 +147,7 @@ func TestStaticAndDynamicConsumersShareARegistry(t *testing.T) {
 	eng, reg := memEngine(t), prometheus.NewRegistry()
 	for group, instance := range map[string]string{"static": "one", "dynamic": ""} {
 		o := someOptions()
-		o.Group, o.Membership.InstanceID, o.Telemetry.Registerer = group, instance, reg
+		o.Group, o.Membership.instanceID, o.Telemetry.Registerer = group, instance, reg
 		if _, err := New(eng, o); err != nil {
 			t.Errorf("%s: %v", group, err)
 		}
@@ -161,9 +161,9 @@ func TestPinnedConsumersShareARegistryByTheirIndex(t *testing.T) {
 		fails   bool
 	}{{0, false}, {1, false}, {0, true}} {
 		o := someOptions()
-		o.Membership.Pinned, o.Telemetry.Registerer = Pinned{tt.ordinal, 2}, reg
+		o.Membership.pinned, o.Telemetry.Registerer = fixedShare{tt.ordinal, 2}, reg
 		_, err := New(memEngine(t), o)
-		if (err != nil) != tt.fails || err != nil && !strings.Contains(err.Error(), "Pinned.Index") {
+		if (err != nil) != tt.fails || err != nil && !strings.Contains(err.Error(), "Options.Membership") {
 			t.Errorf("ordinal %d: %v", tt.ordinal, err)
 		}
 	}

@@ -21,12 +21,11 @@ type Mode interface {
 // logged, except for those that a dying process causes: at most one batch for each partition. When
 // Run ends or a partition is revoked, events whose handlers have not begun are not lost: their
 // claims are withdrawn. Use it for work that may be lost, such as push notifications.
-type AtMostOnce struct {
-	// Handle handles a record. Its context ends after the partition is revoked or Run ends, when
-	// Timeouts.Drain or Timeouts.Shutdown has passed. Calls for one partition run one at a time, in
-	// order, unless Route.Concurrency lets them run in parallel.
-	Handle func(ctx context.Context, rec *Record) error
-}
+//
+// The context of a call ends when its partition was revoked or Run ended, and Options.DrainTimeout has
+// passed. Calls for one partition run one at a time, in order, unless Route.Concurrency lets them run in
+// parallel.
+type AtMostOnce func(ctx context.Context, rec *Record) error
 
 // Transactional handles each event so that its effect in the store happens exactly once. The claim,
 // the writes of the handler through tx, and the next offset commit together or not at all. A
@@ -35,7 +34,7 @@ type AtMostOnce struct {
 type Transactional struct {
 	// Handle handles a record inside the transaction of its batch, or in a part of it with
 	// Route.Concurrency. Set it or HandleBatch. A failure rolls back only the writes for this
-	// record. Handle may run again after a conflict, a failure or a crash. See AtMostOnce.Handle
+	// record. Handle may run again after a conflict, a failure or a crash. See AtMostOnce
 	// for the context and the order. Do not use tx after Handle has returned, for example in a
 	// goroutine: such writes can become part of the next record, or return ErrNoTransaction.
 	// What the adapter owns, tx refuses to change, with an engine.ArgumentError: application keys that
@@ -45,7 +44,7 @@ type Transactional struct {
 	// final when it commits: see engine.UpdateOptions.AllowUnsyncedDuplicates.
 	Handle func(ctx context.Context, tx *engine.Tx, rec *Record) error
 	// HandleBatch is the alternative to Handle: it handles the claimed records of a batch together,
-	// in order, at most Batching.MaxBatch of them. Duplicates and dead letters are not among them.
+	// in order, at most MaxBatch of them. Duplicates and dead letters are not among them.
 	// A failure rolls back the whole batch. If the error is marked by FailedAt, the records before
 	// the named one are handled again and commit, and only the named record has one more failed
 	// attempt. Otherwise the batch is halved until the failing record is found. A record that has
@@ -77,7 +76,7 @@ func checkMode(m Mode) error {
 }
 
 func (m AtMostOnce) check() error {
-	if m.Handle == nil {
+	if m == nil {
 		return ErrNoHandler
 	}
 	return nil

@@ -247,7 +247,7 @@ func topicDeletedWhileRunning(t *testing.T, s newStore) {
 // are assigned anew, and the client commits with the id of the old topic.
 func TestTopicThatWasGoneIsCreatedAgain(t *testing.T) {
 	for name, change := range map[string]func(*Options){
-		"classic": func(*Options) {}, "KIP-848": func(o *Options) { o.Membership.ServerSideAssignment = true }, "pinned": pinned(0, 1),
+		"classic": func(*Options) {}, "KIP-848": func(o *Options) { o.Membership.serverSide = true }, "pinned": pinned(0, 1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -259,7 +259,7 @@ func TestTopicThatWasGoneIsCreatedAgain(t *testing.T) {
 			r.untilStored(t, 1, 1)
 			r.DeleteTopic(t, r.topic)
 			kafkatest.Until(t, "the end of the assignment or a stop", func() bool { return len(m.parts.all()) == len(m.Stopped()) })
-			if m.shared.opt.Membership.ServerSideAssignment {
+			if m.shared.opt.Membership.serverSide {
 				kafkatest.Until(t, "the end of the assignment", func() bool { return len(m.parts.all()) == 0 })
 			}
 			r.CreateNamed(t, r.topic, 2, nil)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,7 +45,7 @@ func ignoreOwn(context.Context, *Record) error          { return nil }
 func someOptions() Options {
 	return Options{
 		Group: "g", Client: []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1")},
-		Routes: []Route{{Topics: []string{"in"}, Mode: AtMostOnce{Handle: ignoreOwn}, TooOld: Reject, TooNew: Reject, Undecodable: Reject}},
+		Routes: []Route{{Topics: []string{"in"}, Mode: AtMostOnce(ignoreOwn), TooOld: Reject, TooNew: Reject, Undecodable: Reject}},
 	}
 }
 
@@ -62,16 +64,16 @@ func TestModesThatCouldStopForeverAreRejected(t *testing.T) {
 		{"no handler", Route{Mode: Transactional{MaxAttempts: 1}, DeadLetters: letters}, ErrNoHandler},
 		{"two handlers", Route{Mode: Transactional{Handle: ignore, HandleBatch: ignoreBatch, MaxAttempts: 1}, DeadLetters: letters}, ErrTwoHandlers},
 		{"batches", Route{Mode: Transactional{HandleBatch: ignoreBatch, MaxAttempts: 1}, DeadLetters: letters}, nil},
-		{"at most once, rejecting", Route{Mode: AtMostOnce{Handle: ignoreOwn}, TooOld: Reject, TooNew: Process, Undecodable: Reject}, nil},
-		{"at most once, dead letters", Route{Mode: AtMostOnce{Handle: ignoreOwn}, TooOld: DeadLetter, TooNew: DeadLetter, DeadLetters: letters}, nil},
-		{"at most once, no policies", Route{Mode: AtMostOnce{Handle: ignoreOwn}}, ErrOption},
-		{"at most once, no policy for too old", Route{Mode: AtMostOnce{Handle: ignoreOwn}, TooNew: Reject, Undecodable: Reject}, ErrOption},
-		{"at most once, no policy for too new", Route{Mode: AtMostOnce{Handle: ignoreOwn}, TooOld: Reject, DeadLetters: letters}, ErrOption},
-		{"at most once, no policy for undecodable", Route{Mode: AtMostOnce{Handle: ignoreOwn}, TooOld: Reject, TooNew: Reject}, ErrOption},
-		{"at most once, no handler", Route{Mode: AtMostOnce{}}, ErrNoHandler},
-		{"at most once, dead letters for too old without a topic", Route{Mode: AtMostOnce{Handle: ignoreOwn}, TooOld: DeadLetter, TooNew: Reject, Undecodable: Reject}, ErrOption},
-		{"at most once, dead letters for too new without a topic", Route{Mode: AtMostOnce{Handle: ignoreOwn}, TooOld: Reject, TooNew: DeadLetter, Undecodable: Reject}, ErrOption},
-		{"batches side by side", Route{Mode: Transactional{HandleBatch: ignoreBatch, MaxAttempts: 1}, DeadLetters: letters, Concurrency: Concurrency{Handlers: 2}}, ErrOption},
+		{"at most once, rejecting", Route{Mode: AtMostOnce(ignoreOwn), TooOld: Reject, TooNew: Process, Undecodable: Reject}, nil},
+		{"at most once, dead letters", Route{Mode: AtMostOnce(ignoreOwn), TooOld: DeadLetter, TooNew: DeadLetter, DeadLetters: letters}, nil},
+		{"at most once, no policies", Route{Mode: AtMostOnce(ignoreOwn)}, ErrOption},
+		{"at most once, no policy for too old", Route{Mode: AtMostOnce(ignoreOwn), TooNew: Reject, Undecodable: Reject}, ErrOption},
+		{"at most once, no policy for too new", Route{Mode: AtMostOnce(ignoreOwn), TooOld: Reject, DeadLetters: letters}, ErrOption},
+		{"at most once, no policy for undecodable", Route{Mode: AtMostOnce(ignoreOwn), TooOld: Reject, TooNew: Reject}, ErrOption},
+		{"at most once, no handler", Route{Mode: AtMostOnce(nil)}, ErrNoHandler},
+		{"at most once, dead letters for too old without a topic", Route{Mode: AtMostOnce(ignoreOwn), TooOld: DeadLetter, TooNew: Reject, Undecodable: Reject}, ErrOption},
+		{"at most once, dead letters for too new without a topic", Route{Mode: AtMostOnce(ignoreOwn), TooOld: Reject, TooNew: DeadLetter, Undecodable: Reject}, ErrOption},
+		{"batches side by side", Route{Mode: Transactional{HandleBatch: ignoreBatch, MaxAttempts: 1}, DeadLetters: letters, Concurrency: Concurrency{handlers: 2}}, ErrOption},
 		{"no mode", Route{}, ErrOption},
 	} {
 		o := someOptions()
@@ -102,19 +104,15 @@ func TestOptionsThatCannotWorkAreRejected(t *testing.T) {
 		"Options.Routes is empty":           func(o *Options) { o.Routes = nil },
 		"Options.Routes[0].Topics":          func(o *Options) { o.Routes[0].Topics = nil },
 		`Options.Routes[1].Topics has "in"`: func(o *Options) { o.Routes = append(o.Routes, o.Routes[0]) },
-		"Options.Batching.MaxBatch":         func(o *Options) { o.Batching.MaxBatch = MaxBatchLimit + 1 },
-		"Options.Batching.MaxBatch is -1":   func(o *Options) { o.Batching.MaxBatch = -1 },
-		"Options.Timeouts.Backoff.Min":      func(o *Options) { o.Timeouts.Backoff.Min = time.Hour },
-		"Options.Batching.BatchTime":        func(o *Options) { o.Batching.BatchTime = -1 },
-		"Options.Timeouts.Drain":            func(o *Options) { o.Timeouts.Drain = -1 },
-		"Options.Timeouts.Shutdown":         func(o *Options) { o.Timeouts.Shutdown = -1 },
-		"Options.Membership.CommitInterval": func(o *Options) { o.Membership.CommitInterval = -1 },
-		"Options.Routes[0].AllowedLateness": func(o *Options) { o.Routes[0].AllowedLateness = -1 },
+		"Options.MaxBatch":                  func(o *Options) { o.MaxBatch = MaxBatchLimit + 1 },
+		"Options.MaxBatch is -1":            func(o *Options) { o.MaxBatch = -1 },
+		"Options.DrainTimeout":              func(o *Options) { o.DrainTimeout = -1 },
+		"Options.SilenceTimeout":            func(o *Options) { o.SilenceTimeout = -1 },
 		"Options.Routes[0].Window":          func(o *Options) { o.Routes[0].Window = time.Microsecond },
 		"Routes[0].Window: hapax: event":    func(o *Options) { o.Routes[0].Window = 1000 * time.Hour },
-		"Concurrency.Handlers is -1":        func(o *Options) { o.Routes[0].Concurrency.Handlers = -1 },
-		"Concurrency.Handlers is 1025":      func(o *Options) { o.Routes[0].Concurrency.Handlers = MaxHandlers + 1 },
-		"Concurrency.Key is set":            func(o *Options) { o.Routes[0].Concurrency.Key = func(*Record) []byte { return nil } },
+		"Concurrency is Parallel(-1)":       func(o *Options) { o.Routes[0].Concurrency.handlers = -1 },
+		"Concurrency is Parallel(1025)":     func(o *Options) { o.Routes[0].Concurrency.handlers = MaxHandlers + 1 },
+		"Concurrency has a key":             func(o *Options) { o.Routes[0].Concurrency.key = func(*Record) []byte { return nil } },
 		"Options.Routes[0].TooOld has no":   func(o *Options) { o.Routes[0].TooOld = DeadLetter + 1 },
 		"Options.Routes[0].TooNew is not":   func(o *Options) { o.Routes[0].TooNew = 0 },
 		"Undecodable has no such policy":    func(o *Options) { o.Routes[0].Undecodable = Process },
@@ -154,7 +152,7 @@ func TestOptionsThatCannotWorkAreRejected(t *testing.T) {
 func TestClientOptionsOfTheApplicationAreKept(t *testing.T) {
 	o := someOptions()
 	o.Client = append(o.Client, kgo.ClientID("mine"), kgo.FetchMaxWait(time.Second))
-	o.Membership.InstanceID = "one"
+	o.Membership.instanceID = "one"
 	c, err := New(memEngine(t), o)
 	if err != nil {
 		t.Fatal(err)
@@ -249,15 +247,29 @@ func TestModeThatIsAPointerIsRejected(t *testing.T) {
 	}
 }
 
-// Options that belong together are a struct.
-func TestOptionsHaveTenFieldsAtMost(t *testing.T) {
-	n := 0
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[Options]()) {
-		if f.IsExported() {
-			n++
+// Options, and all that they hold, are what a user of the package must learn.
+func TestOptionsHaveFewFields(t *testing.T) {
+	fields, seen := 0, map[reflect.Type]bool{}
+	var count func(reflect.Type)
+	count = func(typ reflect.Type) {
+		for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice {
+			typ = typ.Elem()
+		}
+		if typ.Kind() != reflect.Struct || seen[typ] || !strings.HasPrefix(typ.PkgPath(), "github.com/hapax-dev/hapax") {
+			return
+		}
+		seen[typ] = true
+		for i := range typ.NumField() {
+			if f := typ.Field(i); f.IsExported() {
+				fields++
+				count(f.Type)
+			}
 		}
 	}
-	if n > 10 {
-		t.Errorf("%d fields", n)
+	for _, typ := range []reflect.Type{reflect.TypeFor[Options](), reflect.TypeFor[AtMostOnce](), reflect.TypeFor[Transactional]()} {
+		count(typ)
+	}
+	if fields > 53 || len(seen) > 10 {
+		t.Errorf("%d fields in %d structs: %v", fields, len(seen), slices.Collect(maps.Keys(seen)))
 	}
 }

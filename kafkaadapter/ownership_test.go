@@ -98,7 +98,7 @@ func TestHandlerCannotClaimItsEvent(t *testing.T) {
 	} {
 		for in, change := range map[string]func(*Options, Transactional){
 			"in order": func(*Options, Transactional) {},
-			"parallel": func(o *Options, _ Transactional) { o.Routes[0].Concurrency.Handlers = 2 },
+			"parallel": func(o *Options, _ Transactional) { o.Routes[0].Concurrency.handlers = 2 },
 			"together": func(o *Options, one Transactional) {
 				o.Routes[0].Mode = Transactional{MaxAttempts: 1, HandleBatch: func(ctx context.Context, tx *engine.Tx, recs []*Record) error {
 					for _, rec := range recs {

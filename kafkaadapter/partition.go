@@ -74,12 +74,12 @@ func newPartition(c *shared, all *assignments, tp topicPartition, committed *bro
 		c: c, all: all, pos: pos, route: route,
 		log:       c.opt.Telemetry.Logger.With("topic", tp.topic, "partition", tp.partition),
 		offsets:   offsets{stored: kgo.EpochOffset{Offset: at}, kafka: committed, seen: committed},
-		hold:      hold{name: holdName(pos), lateness: route.AllowedLateness + route.Window},
-		handlers:  handlers{limit: route.HandlerTimeout, ends: make([]atomic.Int64, max(1, route.Concurrency.Handlers))},
+		hold:      hold{name: holdName(pos), lateness: route.allowedLateness + route.Window},
+		handlers:  handlers{limit: route.HandlerTimeout, ends: make([]atomic.Int64, max(1, route.Concurrency.handlers))},
 		done:      make(chan struct{}),
 		released:  make(chan struct{}),
 		adoptions: make(chan *adoption, 1),
-		onStop:    newStopHook(c.opt.Hooks.OnStop),
+		onStop:    newStopHook(c.opt.OnStop),
 		fetchAt:   at,
 	}
 	p.queue = feed.NewQueue(all.memory, p)

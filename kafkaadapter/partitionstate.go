@@ -58,14 +58,14 @@ type partitionState struct {
 
 func newReading(p *partition, ask requests) *partitionState {
 	opt := &p.c.opt
-	most := opt.Batching.MaxBatch
+	most := opt.MaxBatch
 	least := min(p.route.Concurrency.window(), most)
 	r := &partitionState{
 		partition: p, ask: ask, retries: backoff.NewExponentialBackOff(),
-		size: batchSize{n: max(min(firstWidth, most), least), least: least, most: most, aim: opt.Batching.BatchTime},
+		size: batchSize{n: max(min(firstWidth, most), least), least: least, most: most, aim: opt.batchTime},
 	}
 	r.rules = p.handlers.hands.rules(p.route.Identify)
-	r.retries.InitialInterval, r.retries.MaxInterval = opt.Timeouts.Backoff.Min, opt.Timeouts.Backoff.Max
+	r.retries.InitialInterval, r.retries.MaxInterval = opt.backoff.Min, opt.backoff.Max
 	if l, _ := p.c.links.get(); l != nil {
 		r.attach(l)
 	}
@@ -155,7 +155,7 @@ func (r *partitionState) attach(l *link) {
 	if r.partition.link.Load() == l {
 		return
 	}
-	r.lane = driver.JoinLane(l.eng, 2*r.partition.c.opt.Batching.BatchTime) // a batch begins no handler after half of it
+	r.lane = driver.JoinLane(l.eng, 2*r.partition.c.opt.batchTime) // a batch begins no handler after half of it
 	r.issuer = deadletter.Builder{
 		Group: r.partition.pos.Group, Scope: r.partition.route.Scope, Store: l.id.UUID, Incarnation: l.id.Incarnation, Topics: r.partition.route.Topics,
 		Secrets: l.secrets, Present: func() deadletter.Secrets { return l.present(r.partition.ending) },
@@ -184,7 +184,7 @@ func (r *partitionState) readState() state {
 
 // inParts reports whether n records are judged in parallel. After an unclean stop n is 1.
 func (r *partitionState) inParts(n int) bool {
-	return n > 1 && r.partition.route.Concurrency.Handlers > 1 && r.partition.route.transactional()
+	return n > 1 && r.partition.route.Concurrency.handlers > 1 && r.partition.route.transactional()
 }
 
 // A batchSize finds the number of records of a batch whose handlers take about the intended time,

@@ -78,7 +78,10 @@ func TestPausedTopicIsPausedForPartitionsThatAreAssignedLater(t *testing.T) {
 	var m *member
 	made := make(chan struct{})
 	m = r.start(t, r.work(2, nil), func(o *Options) {
-		o.Hooks.OnAssigned = func(map[string][]int32) {
+		o.OnRebalance = func(change Change, _ map[string][]int32) {
+			if change != Assigned {
+				return
+			}
 			<-made
 			if err := m.Pause(o.Routes[0].Topics[0]); err != nil {
 				t.Error(err)
@@ -115,22 +118,18 @@ func TestHooksSeeAssignmentsBeforeAndAfterTheWork(t *testing.T) {
 	r.send(t, 0, "a")
 	r.send(t, 1, "b")
 	var seen []string
-	note := func(what string) func(map[string][]int32) {
-		return func(partitions map[string][]int32) {
-			slices.Sort(partitions[r.topic])
-			for range partitions[r.topic] {
-				r.mu.Lock()
-				seen = append(seen, what)
-				for range r.runs {
-					seen = append(seen, "handled")
-				}
-				r.mu.Unlock()
+	note := func(change Change, partitions map[string][]int32) {
+		slices.Sort(partitions[r.topic])
+		for range partitions[r.topic] {
+			r.mu.Lock()
+			seen = append(seen, [...]string{Assigned: "assigned", Revoked: "revoked", Lost: "lost"}[change])
+			for range r.runs {
+				seen = append(seen, "handled")
 			}
+			r.mu.Unlock()
 		}
 	}
-	m := r.start(t, r.work(2, nil), func(o *Options) {
-		o.Hooks.OnAssigned, o.Hooks.OnRevoked = note("assigned"), note("revoked")
-	})
+	m := r.start(t, r.work(2, nil), func(o *Options) { o.OnRebalance = note })
 	r.untilStored(t, 0, 1)
 	r.untilStored(t, 1, 1)
 	m.stop(t)

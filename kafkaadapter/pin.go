@@ -24,7 +24,7 @@ type pinner struct {
 
 // pinLoop assigns the consumer's part of the partitions, including those that are added later.
 func (n *pinner) pinLoop(ctx context.Context) {
-	pause := n.assigner.shared.opt.Timeouts.Backoff.Min
+	pause := n.assigner.shared.opt.backoff.Min
 	for {
 		err := n.pin(ctx)
 		if ctx.Err() != nil {
@@ -33,9 +33,9 @@ func (n *pinner) pinLoop(ctx context.Context) {
 		wait := pinInterval
 		if err != nil {
 			n.assigner.shared.throttled(n.assigner.shared.opt.Telemetry.Logger.Warn, "the pinned partitions cannot be looked up; it is tried again", topicPartition{}, "group", n.assigner.shared.opt.Group, "error", err)
-			wait, pause = pause, min(2*pause, n.assigner.shared.opt.Timeouts.Backoff.Max)
+			wait, pause = pause, min(2*pause, n.assigner.shared.opt.backoff.Max)
 		} else {
-			pause = n.assigner.shared.opt.Timeouts.Backoff.Min
+			pause = n.assigner.shared.opt.backoff.Min
 		}
 		select {
 		case <-ctx.Done():
@@ -65,7 +65,7 @@ func (n *pinner) pin(ctx context.Context) error {
 		}
 		for _, p := range d.Partitions.Sorted() {
 			tp := topicPartition{d.Topic, p.Partition}
-			if n.assigner.shared.opt.Membership.Pinned.has(p.Partition) && n.assigner.parts.get(tp) == nil {
+			if n.assigner.shared.opt.Membership.pinned.has(p.Partition) && n.assigner.parts.get(tp) == nil {
 				added = append(added, tp)
 				hook[tp.topic] = append(hook[tp.topic], tp.partition)
 			}

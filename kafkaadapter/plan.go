@@ -93,7 +93,7 @@ type delays struct {
 	flight         *backoff.ExponentialBackOff
 }
 
-func newDelays(b Backoff) *delays {
+func newDelays(b pauseBounds) *delays {
 	s := &delays{first: b.Min, longest: b.Max, flight: backoff.NewExponentialBackOff()}
 	s.flight.InitialInterval, s.flight.MaxInterval = 2*time.Millisecond, time.Second
 	return s

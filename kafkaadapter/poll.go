@@ -102,7 +102,7 @@ func (l *poller) fetchFailed(tp topicPartition, err error) {
 	var known *kerr.Error
 	switch {
 	case errors.Is(err, kerr.FencedInstanceID):
-		l.shared.fail(fmt.Errorf("hapax: another consumer runs with the same Options.Membership.InstanceID %q: %w", l.shared.opt.Membership.InstanceID, err))
+		l.shared.fail(fmt.Errorf("hapax: another consumer runs with the same Options.Membership, Static(%q): %w", l.shared.opt.Membership.instanceID, err))
 	case errors.Is(err, kerr.GroupAuthorizationFailed), errors.Is(err, kerr.UnsupportedVersion):
 		l.shared.fail(fmt.Errorf("hapax: the broker refuses this consumer: %w", err))
 	case errors.As(err, new(*kgo.ErrGroupSession)):

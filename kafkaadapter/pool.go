@@ -46,9 +46,9 @@ type returned struct {
 func newPool(route *Route, tasks int) *pool {
 	w := &pool{
 		route: route, states: make([]taskState, tasks), after: make([]int, 0, tasks), end: tasks, barrier: -1,
-		byKey: make(map[string]int), byEvent: make(map[string]int), returned: make(chan returned, route.Concurrency.Handlers),
+		byKey: make(map[string]int), byEvent: make(map[string]int), returned: make(chan returned, route.Concurrency.handlers),
 	}
-	for slot := route.Concurrency.Handlers - 1; slot >= 0; slot-- {
+	for slot := route.Concurrency.handlers - 1; slot >= 0; slot-- {
 		w.free = append(w.free, slot)
 	}
 	return w
@@ -57,18 +57,18 @@ func newPool(route *Route, tasks int) *pool {
 // order gives the next record its place in the pool.
 func (p *partition) order(w *pool, r *delivery) {
 	var rec *Record
-	if r != nil && w.route.Concurrency.Key != nil && len(r.Event.ID) > 0 {
+	if r != nil && w.route.Concurrency.key != nil && len(r.Event.ID) > 0 {
 		rec = p.handlers.hands.give(r)
 	}
 	if !w.order(r, rec) {
-		p.c.throttled(p.log.Error, "Concurrency.Key panicked; its record is handled alone", p.tp(), "offset", r.Record.Offset)
+		p.c.throttled(p.log.Error, "Concurrency.key panicked; its record is handled alone", p.tp(), "offset", r.Record.Offset)
 	}
 }
 
 // reach is the end of the tasks that the window allows to begin.
 func (w *pool) reach() int { return min(w.settled+w.route.Concurrency.window(), len(w.states)) }
 
-// order puts the next task after those with its key or its event; rec is for Concurrency.Key. A
+// order puts the next task after those with its key or its event; rec is for Concurrency.key. A
 // record without an event is not handled, and waits for no other. It reports false if the application's function for the key
 // panicked: the task then runs alone.
 func (w *pool) order(r *delivery, rec *Record) (ok bool) {
@@ -101,7 +101,7 @@ func behind(last map[string]int, name []byte, task int) int {
 }
 
 func (w *pool) key(r *delivery, rec *Record) (key []byte, ok bool) {
-	if w.route.Concurrency.Key == nil {
+	if w.route.Concurrency.key == nil {
 		return r.Record.Key, true
 	}
 	defer func() {
@@ -109,7 +109,7 @@ func (w *pool) key(r *delivery, rec *Record) (key []byte, ok bool) {
 			key, ok = nil, false
 		}
 	}()
-	return w.route.Concurrency.Key(rec), true
+	return w.route.Concurrency.key(rec), true
 }
 
 // next returns a task that can begin now, and false if there is none.
@@ -176,7 +176,7 @@ func (w *pool) limit(p *partition, began time.Time) {
 	case w.begun == 0:
 	case p.isEnding():
 		w.end = 0
-	case time.Since(began) > p.c.opt.Batching.BatchTime:
+	case time.Since(began) > p.c.opt.batchTime:
 		w.end = min(w.end, w.begun)
 	}
 }

@@ -139,7 +139,7 @@ func TestLongHandlerCommitsAlthoughAnotherPartitionSharesItsKey(t *testing.T) {
 			}
 		}
 		return err
-	}), func(o *Options) { o.Batching.BatchTime, o.Batching.MaxBatch = time.Millisecond, 1 })
+	}), func(o *Options) { o.batchTime, o.MaxBatch = time.Millisecond, 1 })
 	r.send(t, 0, "long")
 	sent := 0
 	kafkatest.Until(t, "the long handler's commit", func() bool {

@@ -107,7 +107,7 @@ func membersOfOneProcessExchangePartitions(t *testing.T, s newStore) {
 	})
 	mode.Handle = failingOnce(mode.Handle)
 	drain := func(o *Options) {
-		o.Timeouts.Drain, o.Timeouts.Shutdown = 50*time.Millisecond, 50*time.Millisecond
+		o.DrainTimeout, o.shutdownTimeout = 50*time.Millisecond, 50*time.Millisecond
 		o.Telemetry.Logger = slog.New(slog.DiscardHandler)
 	}
 	end := r.traffic(t)
@@ -140,7 +140,7 @@ func membersOfOneProcessExchangePartitions(t *testing.T, s newStore) {
 	for _, m := range members {
 		m.cancel()
 		kafkatest.Receive(t, m.done)
-		// a copy may still be handled, for longer than Timeouts.Shutdown
+		// a copy may still be handled, for longer than DrainTimeout
 		if m.err != nil && !errors.Is(m.err, context.DeadlineExceeded) {
 			t.Errorf("in the end: %v", m.err)
 		}
@@ -186,8 +186,8 @@ func TestHandlerThatBlocksIsFenced(t *testing.T) { onEachStore(t, stuckHandlerIs
 func stuckHandlerIsFenced(t *testing.T, s newStore) {
 	r := newRigOn(t, s, 2)
 	mode, began, release, verdict := r.stuck("b")
-	drain := func(o *Options) { o.Timeouts.Drain = 20 * time.Millisecond }
-	first := r.start(t, mode, drain, func(o *Options) { o.Timeouts.Shutdown = time.Millisecond })
+	drain := func(o *Options) { o.DrainTimeout = 20 * time.Millisecond }
+	first := r.start(t, mode, drain, func(o *Options) { o.shutdownTimeout = time.Millisecond })
 	r.UntilMembers(t, r.group, 1, r.topic)
 	for p := range r.partitions { // one of the partitions moves
 		r.send(t, p, fmt.Sprint("warm", p))
@@ -246,7 +246,7 @@ func nothingCommitsAfterARevoke(t *testing.T, s newStore) {
 		t.Run(name, func(t *testing.T) {
 			r := newRigOn(t, s, 1)
 			mode, began, release, verdict := r.stuck("b")
-			m := r.start(t, mode, func(o *Options) { o.Timeouts.Drain, o.Timeouts.Shutdown = time.Millisecond, time.Millisecond })
+			m := r.start(t, mode, func(o *Options) { o.DrainTimeout, o.shutdownTimeout = time.Millisecond, time.Millisecond })
 			r.send(t, 0, "a", "b")
 			kafkatest.Receive(t, began)
 			p := m.parts.get(topicPartition{r.topic, 0})
@@ -270,7 +270,7 @@ func nothingCommitsAfterARevoke(t *testing.T, s newStore) {
 func TestPartitionThatIsCutOffHasNoOwner(t *testing.T) {
 	r := newRig(t, 1)
 	mode, began, release, verdict := r.stuck("b")
-	m := r.start(t, mode, func(o *Options) { o.Timeouts.Drain, o.Timeouts.Shutdown = time.Millisecond, time.Millisecond })
+	m := r.start(t, mode, func(o *Options) { o.DrainTimeout, o.shutdownTimeout = time.Millisecond, time.Millisecond })
 	r.send(t, 0, "a", "b")
 	kafkatest.Receive(t, began)
 	p := m.parts.get(topicPartition{r.topic, 0})
@@ -307,7 +307,7 @@ func nothingCommitsAfterARevokeWhileRunEnds(t *testing.T, s newStore) {
 		t.Run(name, func(t *testing.T) {
 			r := newRigOn(t, s, 1)
 			mode, began, release, verdict := r.stuck("b")
-			m := r.start(t, mode, func(o *Options) { o.Timeouts.Drain, o.Timeouts.Shutdown = time.Millisecond, time.Minute })
+			m := r.start(t, mode, func(o *Options) { o.DrainTimeout, o.shutdownTimeout = time.Millisecond, time.Minute })
 			r.send(t, 0, "a", "b")
 			kafkatest.Receive(t, began)
 			p := m.parts.get(topicPartition{r.topic, 0})
@@ -379,7 +379,7 @@ func TestHandlerMayEndItsBatchBeforeARevoke(t *testing.T) {
 func handlerMayEndItsBatchBeforeARevoke(t *testing.T, s newStore) {
 	r := newRigOn(t, s, 1)
 	mode, began, release, verdict := r.stuck("b")
-	m := r.start(t, mode, func(o *Options) { o.Timeouts.Drain = time.Minute })
+	m := r.start(t, mode, func(o *Options) { o.DrainTimeout = time.Minute })
 	r.send(t, 0, "a", "b")
 	kafkatest.Receive(t, began)
 	p := m.parts.get(topicPartition{r.topic, 0})

@@ -15,7 +15,7 @@ import (
 // A Record is a Kafka record with its event and verdict, as handlers get it. It is the handler's
 // own: the handler may keep it, change it and its bytes, and forward it with the client's Produce.
 // The next attempt, a dead letter, the claim and the offset are those of the record that was
-// fetched. Concurrency.Key, Decode and the handler get the same Record in one attempt.
+// fetched. Concurrency.key, Decode and the handler get the same Record in one attempt.
 type Record struct {
 	*kgo.Record
 	// Event is the claimed event.
@@ -89,9 +89,9 @@ func (s *sighting) isExpected() bool { return s.err == nil && !s.replayed }
 func isControl(rec *kgo.Record) bool { return rec.Attrs.IsControl() }
 
 // ErrLargeBatch means that a batch of records in the log decompresses to more than
-// Batching.MaxBufferedBytes, with the memory of its records. It is not decompressed. The partition
+// MaxBufferedBytes, with the memory of its records. It is not decompressed. The partition
 // stops before it (reason large_batch), or Route.LargeBatch skips it.
-var ErrLargeBatch = errors.New("hapax: a batch of records decompresses to more than Batching.MaxBufferedBytes: raise it, or set Route.LargeBatch to SkipLargeBatch")
+var ErrLargeBatch = errors.New("hapax: a batch of records decompresses to more than MaxBufferedBytes: raise it, or set Route.LargeBatch to SkipLargeBatch")
 
 // A LargeBatchPolicy decides about a batch of records that is too large to be decompressed
 // (ErrLargeBatch).

@@ -324,10 +324,9 @@ func (r *rig) options(mode Mode) Options {
 		route.TooOld, route.TooNew, route.Undecodable = Reject, Reject, Reject
 	}
 	return Options{
-		Group: r.group, Routes: []Route{route}, Timeouts: Timeouts{
-			Drain: 45 * time.Second, Shutdown: 45 * time.Second, Backoff: Backoff{Min: time.Millisecond, Max: 5 * time.Millisecond},
-		},
-		Membership: Membership{CommitInterval: 20 * time.Millisecond},
+		Group: r.group, Routes: []Route{route},
+		DrainTimeout: 45 * time.Second, shutdownTimeout: 45 * time.Second, backoff: pauseBounds{Min: time.Millisecond, Max: 5 * time.Millisecond},
+		commitInterval: 20 * time.Millisecond,
 		Client: append(r.ClientOptions(), kgo.FetchMaxWait(50*time.Millisecond), kgo.HeartbeatInterval(100*time.Millisecond),
 			kgo.SessionTimeout(30*time.Second), kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond })),
 	}
@@ -345,7 +344,7 @@ func (r *rig) start(t testing.TB, mode Mode, change ...func(*Options)) *member {
 	o := r.options(mode)
 	o.Telemetry.Logger = slog.New(slog.NewTextHandler(m.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	o.Telemetry.Registerer = keeping{m.reg}
-	o.Hooks.OnStop = func(e *StopError) { m.stops <- e }
+	o.OnStop = func(e *StopError) { m.stops <- e }
 	for _, f := range change {
 		f(&o)
 	}

@@ -25,7 +25,7 @@ type Route struct {
 	// ErrHandlerTimeout, and the error that the handler returns is a failed attempt. A handler that
 	// does not watch its context continues to run, and Consumer.Live reports it. 0: not bounded.
 	HandlerTimeout time.Duration
-	// Concurrency lets handlers of one partition run in parallel. The zero value: they run one
+	// Concurrency lets handlers of one partition run in parallel (Parallel). The zero value: they run one
 	// after the other.
 	Concurrency Concurrency
 	// DeadLetters configures the topic for records that cannot be handled. It is required for
@@ -67,7 +67,7 @@ type Route struct {
 	// Undecodable is the policy for records without a usable id or time: Reject or DeadLetter. The
 	// zero value is DeadLetter; AtMostOnce without DeadLetters requires Reject.
 	Undecodable Policy
-	// LargeBatch is the policy for batches that decompress to more than Batching.MaxBufferedBytes.
+	// LargeBatch is the policy for batches that decompress to more than MaxBufferedBytes.
 	LargeBatch LargeBatchPolicy
 	// Failed is the policy for events that the engine cannot judge for another reason.
 	Failed FailedPolicy
@@ -75,10 +75,8 @@ type Route struct {
 	// Start is where reading begins if neither the store nor the group has an offset for a
 	// partition.
 	Start Start
-	// AllowedLateness is how much older than the last handled events their copies and nearby events
-	// in the log can be. The partition's hold keeps the weeks from the lowest event time of its last
-	// batch minus this time. 0 = DefaultAllowedLateness.
-	AllowedLateness time.Duration
+
+	allowedLateness time.Duration // set by tests
 }
 
 // Concurrency says how many handlers of one partition run in parallel. They run in order for each
@@ -93,19 +91,25 @@ type Route struct {
 // than without Concurrency. Failures, attempts and dead letters mean the same, and after an unclean
 // stop the records that may have been in progress are handled one by one.
 type Concurrency struct {
-	// Handlers is the largest number of handlers that run in parallel for one partition, up to
-	// MaxHandlers. 0 and 1: one. Up to 4 times as many records are in progress or wait for earlier
-	// ones, each with its writes in memory: at most limits.TxBytes for a record.
-	Handlers int
-	// Key returns the key of a record; it is called from one goroutine for each partition, before
-	// the record is judged. nil: the key that it has in Kafka. It must not change the record, which is
-	// the one that the handler gets. Records for which it returns nil
-	// have no order among one another; an empty key is one. A record for which it panics is handled
-	// alone, after all before it.
-	Key func(*Record) []byte
+	handlers int
+	key      func(*Record) []byte
 }
 
-// MaxHandlers is the limit for Concurrency.Handlers.
+// Parallel runs up to n handlers of one partition in parallel, at most MaxHandlers. Up to 4 times as many
+// records are in progress or wait for earlier ones, each with its writes in memory: at most
+// limits.TxBytes for a record.
+func Parallel(n int) Concurrency { return Concurrency{handlers: n} }
+
+// ByKey returns the concurrency with another key of records than the one that they have in Kafka. key is
+// called from one goroutine for each partition, before the record is judged. It must not change the
+// record, which is the one that the handler gets. Records for which it returns nil have no order among one
+// another; an empty key is one. A record for which it panics is handled alone, after all before it.
+func (c Concurrency) ByKey(key func(*Record) []byte) Concurrency {
+	c.key = key
+	return c
+}
+
+// MaxHandlers is the limit for Parallel.
 const MaxHandlers = 1024
 
 // A Policy decides about a record that is neither claimed nor a duplicate. The zero value is not a
@@ -175,8 +179,6 @@ func (r *Route) check(name string) error {
 		return fmt.Errorf("%w: %s.Start has no such value: use Earliest or Latest", ErrOption, name)
 	case r.Window != 0 && r.Window < time.Millisecond:
 		return fmt.Errorf("%w: %s.Window is %v: give at least 1ms, or 0", ErrOption, name, r.Window)
-	case r.AllowedLateness < 0:
-		return fmt.Errorf("%w: %s.AllowedLateness is %v: give 0 or more", ErrOption, name, r.AllowedLateness)
 	case r.HandlerTimeout < 0:
 		return fmt.Errorf("%w: %s.HandlerTimeout is %v: give 0 or more", ErrOption, name, r.HandlerTimeout)
 	}
@@ -226,11 +228,11 @@ func checkWindows(routes []Route, eng *engine.Engine) error {
 }
 
 func (r *Route) checkConcurrency(name string) error {
-	switch n := r.Concurrency.Handlers; {
+	switch n := r.Concurrency.handlers; {
 	case n < 0 || n > MaxHandlers:
-		return fmt.Errorf("%w: %s.Concurrency.Handlers is %d: give 0 to %d", ErrOption, name, n, MaxHandlers)
-	case n < 2 && r.Concurrency.Key != nil:
-		return fmt.Errorf("%w: %s.Concurrency.Key is set, and Handlers is %d: set Handlers to 2 or more", ErrOption, name, n)
+		return fmt.Errorf("%w: %s.Concurrency is Parallel(%d): give 0 to %d", ErrOption, name, n, MaxHandlers)
+	case n < 2 && r.Concurrency.key != nil:
+		return fmt.Errorf("%w: %s.Concurrency has a key, and is Parallel(%d): give 2 or more", ErrOption, name, n)
 	case n > 1 && r.handlesBatches():
 		return fmt.Errorf("%w: %s has Concurrency and HandleBatch: set Handle, or leave Concurrency out", ErrOption, name)
 	}
@@ -349,4 +351,4 @@ func (o *Options) route(topic string) *Route {
 const windowFactor = 4
 
 // window is the maximum number of records that have begun and are not settled.
-func (c *Concurrency) window() int { return windowFactor * c.Handlers }
+func (c *Concurrency) window() int { return windowFactor * c.handlers }

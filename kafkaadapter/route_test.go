@@ -29,10 +29,10 @@ func TestEachRouteHasItsOwnHandlerAndPolicies(t *testing.T) {
 	m := r.start(t, r.work(1, failing(errHandler, "poison")), func(o *Options) {
 		o.Routes = append(o.Routes, Route{
 			Topics: []string{notices},
-			Mode: AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
+			Mode: AtMostOnce(func(ctx context.Context, rec *Record) error {
 				r.note(ctx, rec)
 				return errHandler // lost, and not retried
-			}},
+			}),
 			TooOld: Reject, TooNew: Reject,
 			Scope:       "notices",
 			Identify:    identify.Rules{IDHeaders: []string{"key"}, NoPosition: true},

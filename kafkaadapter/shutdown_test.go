@@ -18,7 +18,7 @@ import (
 func TestShutdownLetsTheHandlerFinish(t *testing.T) {
 	r := newRig(t, 1)
 	mode, began, release, verdict := r.stuck("a")
-	m := r.start(t, mode, func(o *Options) { o.Timeouts.Shutdown = time.Minute })
+	m := r.start(t, mode, func(o *Options) { o.shutdownTimeout = time.Minute })
 	r.send(t, 0, "a", "b")
 	kafkatest.Receive(t, began)
 	p := m.parts.get(topicPartition{r.topic, 0})
@@ -44,7 +44,7 @@ func TestShutdownLetsTheHandlerFinish(t *testing.T) {
 func TestHandlerThatDoesNotEndIsCutOff(t *testing.T) {
 	r := newRig(t, 1)
 	mode, began, release, verdict := r.stuck("b")
-	m := r.start(t, mode, func(o *Options) { o.Timeouts.Shutdown, o.Batching.MaxBatch = 20*time.Millisecond, 1 })
+	m := r.start(t, mode, func(o *Options) { o.shutdownTimeout, o.MaxBatch = 20*time.Millisecond, 1 })
 	r.send(t, 0, "a", "b")
 	kafkatest.Receive(t, began)
 	m.cancel()
@@ -68,13 +68,13 @@ func TestAtMostOnceCountsTheRecordsThatAreCutOff(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a", "b", "c")
 	began, release := make(chan struct{}), make(chan struct{})
-	m := r.start(t, AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
+	m := r.start(t, AtMostOnce(func(ctx context.Context, rec *Record) error {
 		r.note(ctx, rec)
 		close(began)
 		<-ctx.Done()
 		<-release
 		return ctx.Err()
-	}}, func(o *Options) { o.Timeouts.Shutdown = 20 * time.Millisecond })
+	}), func(o *Options) { o.shutdownTimeout = 20 * time.Millisecond })
 	kafkatest.Receive(t, began)
 	claimed := r.stored(t, 0)
 	p := m.parts.get(topicPartition{r.topic, 0})
@@ -93,7 +93,7 @@ func TestAtMostOnceCountsTheRecordsThatAreCutOff(t *testing.T) {
 func TestStaticMemberKeepsItsPlace(t *testing.T) {
 	r := newRig(t, 2)
 	static := func(o *Options) {
-		o.Membership.InstanceID = "one"
+		o.Membership.instanceID = "one"
 		o.Client = append(o.Client, kgo.SessionTimeout(30*time.Second))
 	}
 	r.send(t, 0, "a")
@@ -117,7 +117,7 @@ func TestStaticMemberKeepsItsPlace(t *testing.T) {
 func TestStaticMemberReturnsToTheServersAssignment(t *testing.T) {
 	r := newRig(t, 1)
 	server := func(o *Options) {
-		o.Membership.ServerSideAssignment, o.Membership.InstanceID = true, "one"
+		o.Membership.serverSide, o.Membership.instanceID = true, "one"
 		o.Client = r.ClientOptions()
 	}
 	r.send(t, 0, "a")
@@ -133,12 +133,12 @@ func TestStaticMemberReturnsToTheServersAssignment(t *testing.T) {
 
 func TestSecondConsumerWithOneInstanceIDEndsTheFirst(t *testing.T) {
 	r := newRig(t, 1)
-	static := func(o *Options) { o.Membership.InstanceID = "one" }
+	static := func(o *Options) { o.Membership.instanceID = "one" }
 	first := r.start(t, r.work(1, nil), static)
 	r.UntilMembers(t, r.group, 1, r.topic)
 	second := r.start(t, r.work(1, nil), static)
 	kafkatest.Receive(t, first.done)
-	if first.err == nil || !strings.Contains(first.err.Error(), `Options.Membership.InstanceID "one"`) {
+	if first.err == nil || !strings.Contains(first.err.Error(), `Static("one")`) {
 		t.Errorf("Run: %v", first.err)
 	}
 	r.send(t, 0, "a")

@@ -17,7 +17,7 @@ import (
 
 // impatient shortens the limits for silence and lag.
 func impatient(o *Options) {
-	o.Timeouts.Silence, o.lagInterval = 50*time.Millisecond, 10*time.Millisecond
+	o.SilenceTimeout, o.lagInterval = 50*time.Millisecond, 10*time.Millisecond
 }
 
 // The client retries errors of a broker's disk silently.
@@ -166,7 +166,7 @@ func TestPartitionWhoseOffsetCannotBeCommittedIsReported(t *testing.T) {
 		}
 		return resp, nil, true
 	})
-	m := r.start(t, r.work(1, nil), func(o *Options) { o.Timeouts.Silence = 50 * time.Millisecond })
+	m := r.start(t, r.work(1, nil), func(o *Options) { o.SilenceTimeout = 50 * time.Millisecond })
 	e := m.stoppedOne(t)
 	if !errors.Is(e, ErrOffsetCommit) || !errors.Is(e, kerr.TopicAuthorizationFailed) || !errors.Is(m.Ready(), ErrOffsetCommit) || len(m.Stopped()) != 1 {
 		t.Errorf("stopped: %v, %v, %v", e, m.Ready(), m.Stopped())

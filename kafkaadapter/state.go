@@ -38,7 +38,7 @@ type status struct {
 	adopted  []*adoption // those that have met a further disagreement, which stops the partition
 }
 
-// A stopHook calls Hooks.OnStop for an assignment, one call at a time.
+// A stopHook calls OnStop for an assignment, one call at a time.
 type stopHook struct {
 	hook    func(*StopError)          // nil: there is none
 	calling chan struct{}             // has room while no call runs

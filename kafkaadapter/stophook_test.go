@@ -18,7 +18,7 @@ func (m *member) checkEnds(t *testing.T) {
 	select {
 	case <-m.done:
 	case <-time.After(30 * time.Second):
-		t.Error("Run has not returned 30 s after its context ended; Timeouts.Shutdown is 2 s")
+		t.Error("Run has not returned 30 s after its context ended; DrainTimeout is 2 s")
 	}
 }
 
@@ -26,8 +26,8 @@ func (m *member) checkEnds(t *testing.T) {
 func hangingHook(end chan struct{}) (told chan *StopError, change func(*Options)) {
 	told = make(chan *StopError, 100)
 	return told, func(o *Options) {
-		o.Timeouts.Shutdown, o.Timeouts.Drain = 2*time.Second, 2*time.Second
-		o.Hooks.OnStop = func(e *StopError) { told <- e; <-end }
+		o.shutdownTimeout, o.DrainTimeout = 2*time.Second, 2*time.Second
+		o.OnStop = func(e *StopError) { told <- e; <-end }
 	}
 }
 

@@ -120,7 +120,7 @@ func (r *partitionState) fencedOff(err error) state {
 
 // wakeLoop wakes idle partitions that have something to check.
 func (c *shared) wakeLoop(ctx context.Context, parts *assignments) {
-	t := time.NewTicker(min(time.Second, c.opt.Membership.CommitInterval))
+	t := time.NewTicker(min(time.Second, c.opt.commitInterval))
 	defer t.Stop()
 	for {
 		select {

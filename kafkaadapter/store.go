@@ -115,7 +115,7 @@ func (b *binder) callFailOpen(ctx context.Context) (*engine.Engine, error) {
 // reopenLoop opens the store again after it has failed.
 func (b *binder) reopenLoop(ctx context.Context) {
 	pauses := backoff.NewExponentialBackOff()
-	pauses.InitialInterval, pauses.MaxInterval = b.shared.opt.Timeouts.Backoff.Min, b.shared.opt.Timeouts.Backoff.Max
+	pauses.InitialInterval, pauses.MaxInterval = b.shared.opt.backoff.Min, b.shared.opt.backoff.Max
 	var opened time.Time
 	for {
 		select {
@@ -123,7 +123,7 @@ func (b *binder) reopenLoop(ctx context.Context) {
 			return
 		case <-b.shared.links.failed:
 		}
-		if time.Since(opened) > b.shared.opt.Timeouts.Backoff.Max { // a store that fails as soon as it is open is not opened without a pause
+		if time.Since(opened) > b.shared.opt.backoff.Max { // a store that fails as soon as it is open is not opened without a pause
 			pauses.Reset()
 		}
 		for done := false; !done; {
@@ -209,7 +209,7 @@ func (b *binder) bindPinned(tx *engine.Tx) error {
 	if err != nil {
 		return err
 	}
-	now := b.shared.opt.Membership.Pinned
+	now := b.shared.opt.Membership.pinned
 	if !found {
 		if !b.shared.opt.Membership.isPinned() {
 			return nil
@@ -218,7 +218,7 @@ func (b *binder) bindPinned(tx *engine.Tx) error {
 	}
 	was, err := parsePinned(old)
 	if err == nil && was != now {
-		err = fmt.Errorf("%w (ordinal %d of %d before, %d of %d now)", ErrPinnedChanged, was.Index, was.Count, now.Index, now.Count)
+		err = fmt.Errorf("%w (ordinal %d of %d before, %d of %d now)", ErrPinnedChanged, was.index, was.count, now.index, now.count)
 	}
 	return err
 }

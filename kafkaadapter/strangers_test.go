@@ -49,7 +49,7 @@ func TestLogOfALostEventShowsItsIDAsTheOptionSays(t *testing.T) {
 			r := newRig(t, 1)
 			r.send(t, 0, hostile.ID)
 			var log hostile.Log
-			m := r.start(t, AtMostOnce{Handle: func(context.Context, *Record) error { return errors.New(hostile.Text) }}, func(o *Options) {
+			m := r.start(t, AtMostOnce(func(context.Context, *Record) error { return errors.New(hostile.Text) }), func(o *Options) {
 				o.Telemetry.Logger, o.Telemetry.IDs = log.Logger(), how
 			})
 			m.counts(t, 1, "lost_total")

@@ -19,20 +19,20 @@ import (
 // closed.
 func (r *rig) stuckAt(id string) (mode AtMostOnce, began, release chan struct{}) {
 	began, release = make(chan struct{}), make(chan struct{})
-	mode = AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
+	mode = AtMostOnce(func(ctx context.Context, rec *Record) error {
 		r.note(ctx, rec)
 		if string(rec.Event.ID) == id {
 			close(began)
 			<-release
 		}
 		return nil
-	}}
+	})
 	return mode, began, release
 }
 
 // noting is a mode whose handler records its calls.
 func (r *rig) noting() AtMostOnce {
-	return AtMostOnce{Handle: func(ctx context.Context, rec *Record) error { r.note(ctx, rec); return nil }}
+	return AtMostOnce(func(ctx context.Context, rec *Record) error { r.note(ctx, rec); return nil })
 }
 
 // kafkaAt returns the group's offset in Kafka.
@@ -80,7 +80,7 @@ func TestOnlyBegunEventsAreLostWhenTheHandlerIsCutOff(t *testing.T) {
 	ids := numbered("a", firstWidth)
 	r.send(t, 0, ids...)
 	mode, began, release := r.stuckAt("a10")
-	m := r.start(t, mode, func(o *Options) { o.Timeouts.Shutdown = 20 * time.Millisecond })
+	m := r.start(t, mode, func(o *Options) { o.shutdownTimeout = 20 * time.Millisecond })
 	kafkatest.Receive(t, began)
 	p := m.parts.get(topicPartition{r.topic, 0})
 	m.cancel()
@@ -106,7 +106,7 @@ func TestKafkaIsNotAheadOfTheHandlers(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, numbered("a", firstWidth)...)
 	mode, began, release := r.stuckAt("a10")
-	m := r.start(t, mode, func(o *Options) { o.Membership.CommitInterval = time.Millisecond })
+	m := r.start(t, mode, func(o *Options) { o.commitInterval = time.Millisecond })
 	kafkatest.Receive(t, began)
 	claimed := r.stored(t, 0)
 	p := m.parts.get(topicPartition{r.topic, 0})
@@ -163,14 +163,14 @@ func TestRebalanceWithdrawsTheClaimsThatHaveNotBegun(t *testing.T) {
 		r.send(t, int32(partition), ids[partition]...)
 	}
 	began, release := make(chan struct{}, 2), make(chan struct{})
-	first := r.start(t, AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
+	first := r.start(t, AtMostOnce(func(ctx context.Context, rec *Record) error {
 		r.note(ctx, rec)
 		if rec.Offset == 10 {
 			began <- struct{}{}
 			<-release
 		}
 		return nil
-	}})
+	}))
 	kafkatest.Receive(t, began)
 	kafkatest.Receive(t, began)
 	a, b := first.parts.get(topicPartition{r.topic, 0}), first.parts.get(topicPartition{r.topic, 1})
@@ -282,7 +282,7 @@ func TestHandlerThatEndsItsGoroutineLosesOnlyItsEvent(t *testing.T) {
 		r := newRig(t, 1)
 		r.send(t, 0, "a", "bad", "b", "c", "d")
 		second := make(chan struct{}) // the event after the bad one has begun, if it runs in parallel
-		m := r.start(t, AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
+		m := r.start(t, AtMostOnce(func(ctx context.Context, rec *Record) error {
 			r.note(ctx, rec)
 			switch string(rec.Event.ID) {
 			case "bad":
@@ -295,7 +295,7 @@ func TestHandlerThatEndsItsGoroutineLosesOnlyItsEvent(t *testing.T) {
 				return errHandler
 			}
 			return nil
-		}}, func(o *Options) { o.Routes[0].Concurrency.Handlers = handlers })
+		}), func(o *Options) { o.Routes[0].Concurrency.handlers = handlers })
 		kafkatest.Receive(t, m.done)
 		lost := m.logs.count("they are lost")
 		again := r.start(t, r.noting())
@@ -314,14 +314,14 @@ func TestHandlerThatEndsItsGoroutineLosesOnlyItsEvent(t *testing.T) {
 func TestClaimsOfAnotherOwnerAreNotWithdrawn(t *testing.T) {
 	r := newRig(t, 1)
 	runs, release := make(chan struct{}), make(chan struct{})
-	m := r.start(t, AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
+	m := r.start(t, AtMostOnce(func(ctx context.Context, rec *Record) error {
 		r.note(ctx, rec)
 		if string(rec.Event.ID) == "b" {
 			close(runs)
 			<-release
 		}
 		return nil
-	}})
+	}))
 	r.send(t, 0, "a")
 	r.untilHandled(t, 1)
 	m.pause(t, r.topic)
@@ -349,7 +349,7 @@ func TestPartitionIsCutOffOnce(t *testing.T) {
 	r := newRig(t, 1)
 	mode, runs, release := r.stuckAt("b")
 	m := r.start(t, mode, func(o *Options) {
-		o.Timeouts.Drain, o.Timeouts.Shutdown = 300*time.Millisecond, 300*time.Millisecond
+		o.DrainTimeout, o.shutdownTimeout = 300*time.Millisecond, 300*time.Millisecond
 	})
 	r.send(t, 0, "a")
 	r.untilStored(t, 0, 1)
@@ -409,13 +409,13 @@ func TestNextBatchUsesTheMemoryOfADoneBatchOnly(t *testing.T) {
 func TestPartitionThatIsCutOffTakesNoOtherRecords(t *testing.T) {
 	r := newRig(t, 1)
 	var p *worker
-	p = r.detachedWith(t, AtMostOnce{Handle: func(context.Context, *Record) error {
+	p = r.detachedWith(t, AtMostOnce(func(context.Context, *Record) error {
 		if _, rest := p.partition.backlog.cut(); len(rest) != 1 {
 			t.Errorf("%d claims are left", len(rest))
 		}
 		go p.partition.cancel(ErrFenced)
 		return nil
-	}})
+	}))
 	for i, id := range []string{"a", "b"} {
 		rec := r.event(0, id)
 		rec.Offset, rec.Timestamp = p.state.next+int64(i), time.Now()

@@ -123,7 +123,7 @@ func (f *finder) keepShape(tx *engine.Tx, v *resume.Facts) error {
 func (f *finder) occupy(tx *engine.Tx, v *resume.Facts, b resume.Beginning) error {
 	continues := v.Store != nil && v.Store.Next == b.Offset && v.Store.TopicID == v.Topic.ID
 	f.state.topicID, f.state.next, f.state.epoch = v.Topic.ID, b.Offset, b.Epoch
-	if err := f.partition.fence.Take(ownerTx{tx, f.partition.pos}, min(firstWidth, f.partition.c.opt.Batching.MaxBatch), continues); err != nil {
+	if err := f.partition.fence.Take(ownerTx{tx, f.partition.pos}, min(firstWidth, f.partition.c.opt.MaxBatch), continues); err != nil {
 		return err
 	}
 	if !continues || v.Store.LeaderEpoch != b.Epoch {

@@ -84,11 +84,11 @@ func TestAtMostOnceHandlersContinueTheTrace(t *testing.T) {
 	for _, handlers := range []int{0, 2} {
 		r := newRig(t, 1)
 		traces := make(chan string, 2)
-		p := r.detachedWith(t, AtMostOnce{Handle: func(ctx context.Context, _ *Record) error {
+		p := r.detachedWith(t, AtMostOnce(func(ctx context.Context, _ *Record) error {
 			traces <- trace.SpanContextFromContext(ctx).TraceID().String()
 			return nil
-		}})
-		p.partition.route.Concurrency.Handlers = handlers
+		}))
+		p.partition.route.Concurrency.handlers = handlers
 		for i, id := range []string{"a", "b"} {
 			rec := r.event(0, id)
 			rec.Offset, rec.Timestamp = p.state.next+int64(i), time.Now()

@@ -116,7 +116,7 @@ func TestStopEndsWithTheRecordThatItWaitedFor(t *testing.T) {
 			<-release
 		}
 		return nil
-	}), func(o *Options) { o.Batching.BatchTime = time.Nanosecond }) // batches of one record
+	}), func(o *Options) { o.batchTime = time.Nanosecond }) // batches of one record
 	m.pause(t, r.topic)
 	r.send(t, 0, "a", "b", "c")
 	if err := m.Resume(r.topic); err != nil {
@@ -158,13 +158,13 @@ func TestTransientErrorsOfAtMostOnce(t *testing.T) {
 	r.send(t, 0, "a", "b", "c")
 	var away atomic.Bool
 	away.Store(true)
-	mode := AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
+	mode := AtMostOnce(func(ctx context.Context, rec *Record) error {
 		r.note(ctx, rec)
 		if string(rec.Event.ID) == "c" {
 			return Transient(errAway)
 		}
 		return nil
-	}}
+	})
 	m := r.start(t, mode, func(o *Options) { o.Routes[0].Identify.Payload = payloadID(&away) })
 	if e := m.stoppedOne(t); e.Reason != "transient" || !errors.Is(e, errAway) {
 		t.Errorf("stopped: %v", e)

@@ -68,7 +68,7 @@ func (f *finder) failOpen() state {
 		return f.state.stopForNow("position", fmt.Errorf("%w: %w", ErrUnprotected, err), lookingUp)
 	}
 	f.state.topicID, f.state.next, f.state.epoch, f.state.cause = v.Topic.ID, b.Offset, b.Epoch, nil
-	f.partition.fence.Widen(f.partition.c.opt.Batching.MaxBatch) // it is stored anew before the next claim
+	f.partition.fence.Widen(f.partition.c.opt.MaxBatch) // it is stored anew before the next claim
 	f.partition.open.Store(true)
 	f.partition.offsets.begin(b, f.state.epoch, v.Self.OpenMark(f.state.uncertain))
 	f.state.opened = true

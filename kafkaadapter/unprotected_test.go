@@ -25,10 +25,10 @@ var errDisk = errors.New("the disk has failed")
 
 // own is a mode without transactions whose handler records its calls.
 func (r *rig) own() AtMostOnce {
-	return AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
+	return AtMostOnce(func(ctx context.Context, rec *Record) error {
 		r.note(ctx, rec)
 		return nil
-	}}
+	})
 }
 
 // A reopener is the test's Options.ReopenStore.
@@ -131,10 +131,10 @@ func untilReady(t testing.TB, m *member) {
 }
 
 func TestConsumerContinuesWithoutItsStore(t *testing.T) {
-	for name, pinned := range map[string]Pinned{"member": {}, "pinned": {Count: 1}} {
+	for name, pinned := range map[string]fixedShare{"member": {}, "pinned": {count: 1}} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 1)
-			m, o := r.startOpen(t, r.eng, func(opt *Options) { opt.Membership.Pinned = pinned })
+			m, o := r.startOpen(t, r.eng, func(opt *Options) { opt.Membership.pinned = pinned })
 			r.send(t, 0, "a", "a")
 			r.untilHandled(t, 1)
 			r.untilStored(t, 0, 2)
@@ -336,11 +336,11 @@ func TestShortBatchOfUnknownOutcomeIsHandledWithoutClaims(t *testing.T) {
 // The store fails while a batch commits, and the consumer is asked to end: there is no time to
 // continue without claims. The next one handles the records that may have been claimed.
 func TestBatchOfUnknownOutcomeAtTheEnd(t *testing.T) {
-	for name, pinned := range map[string]Pinned{"member": {}, "pinned": {Count: 1}} {
+	for name, pinned := range map[string]fixedShare{"member": {}, "pinned": {count: 1}} {
 		for keep := range 2 {
 			t.Run(fmt.Sprintf("%s keep=%d", name, keep), func(t *testing.T) {
 				r := newRig(t, 1)
-				asked := func(o *Options) { o.Membership.Pinned = pinned }
+				asked := func(o *Options) { o.Membership.pinned = pinned }
 				m, _ := r.startOpen(t, r.eng, asked)
 				r.send(t, 0, "a")
 				r.untilHandled(t, 1)
@@ -380,14 +380,14 @@ func TestBatchOfUnknownOutcomeAtTheEnd(t *testing.T) {
 func TestClaimsThatCannotBeWithdrawnAreHandledByTheNextOwner(t *testing.T) {
 	r := newRig(t, 1)
 	runs, release := make(chan struct{}), make(chan struct{})
-	mode := AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
+	mode := AtMostOnce(func(ctx context.Context, rec *Record) error {
 		r.note(ctx, rec)
 		if string(rec.Event.ID) == "b" {
 			close(runs)
 			<-release
 		}
 		return nil
-	}}
+	})
 	o := &reopener{t: t, eng: r.eng}
 	m := r.start(t, mode, func(opt *Options) { opt.ReopenStore = o.open })
 	r.send(t, 0, "a")

@@ -43,10 +43,10 @@ func TestPoliciesForTimesOutOfBounds(t *testing.T) {
 				r.Produce(t, r.event(0, "a"), r.dated("old", old), r.dated("old", old), r.dated("new", future), r.event(0, "b"))
 				var mode Mode = r.work(1, nil)
 				if own {
-					mode = AtMostOnce{Handle: func(ctx context.Context, rec *Record) error {
+					mode = AtMostOnce(func(ctx context.Context, rec *Record) error {
 						r.note(ctx, rec)
 						return nil
-					}}
+					})
 				}
 				m := r.start(t, mode, withDeadLetters, func(o *Options) { o.Routes[0].TooOld, o.Routes[0].TooNew = tt.policy, tt.policy })
 				r.untilStored(t, 0, 5)
@@ -87,7 +87,7 @@ func TestHandlingWithoutAClaimCountsCommittedRecords(t *testing.T) {
 				return errHandler
 			}
 			return nil
-		}), func(o *Options) { o.Routes[0].TooOld, o.Routes[0].Concurrency.Handlers = Process, concurrency })
+		}), func(o *Options) { o.Routes[0].TooOld, o.Routes[0].Concurrency.handlers = Process, concurrency })
 		r.untilStored(t, 0, 3)
 		m.counts(t, 1, "dead_letters_total")
 		m.counts(t, 1, "unclaimed_total")
@@ -120,7 +120,7 @@ func TestUndecodableRecords(t *testing.T) {
 	t.Run("at most once", func(t *testing.T) {
 		r := newRig(t, 1)
 		r.Produce(t, r.event(0, "a"), without(r), r.event(0, "b"))
-		m := r.start(t, AtMostOnce{Handle: handle(r)}, noPosition, withDeadLetters)
+		m := r.start(t, AtMostOnce(handle(r)), noPosition, withDeadLetters)
 		r.letters(t, 1)
 		kafkatest.Until(t, "b", func() bool { return len(r.handled()) == 2 })
 		m.stop(t)
@@ -128,7 +128,7 @@ func TestUndecodableRecords(t *testing.T) {
 	t.Run("at most once, rejected", func(t *testing.T) {
 		r := newRig(t, 1)
 		r.Produce(t, r.event(0, "a"), r.event(0, "b"), without(r), r.event(0, strings.Repeat("x", 2<<10)), r.event(0, "c"))
-		m := r.start(t, AtMostOnce{Handle: handle(r)}, noPosition)
+		m := r.start(t, AtMostOnce(handle(r)), noPosition)
 		kafkatest.Until(t, "c", func() bool { return len(r.handled()) == 3 })
 		m.counts(t, 2, "skipped_total", "undecodable")
 		m.stop(t)
@@ -139,7 +139,7 @@ func TestUndecodableRecords(t *testing.T) {
 	t.Run("AtMostOnce, an id that is too long", func(t *testing.T) {
 		r := newRig(t, 1)
 		r.send(t, 0, "a", strings.Repeat("x", 2<<10), "b")
-		m := r.start(t, AtMostOnce{Handle: handle(r)}, withDeadLetters)
+		m := r.start(t, AtMostOnce(handle(r)), withDeadLetters)
 		kafkatest.Until(t, "b", func() bool { return len(r.handled()) == 2 })
 		dead := r.letters(t, 1)[0]
 		m.stop(t)
@@ -247,7 +247,7 @@ func TestIDsFromOneBufferAreDifferentEvents(t *testing.T) {
 	for name, mode := range map[string]func(r *rig) Mode{
 		"work": func(r *rig) Mode { return r.work(1, nil) },
 		"own": func(r *rig) Mode {
-			return AtMostOnce{Handle: func(ctx context.Context, rec *Record) error { r.note(ctx, rec); return nil }}
+			return AtMostOnce(func(ctx context.Context, rec *Record) error { r.note(ctx, rec); return nil })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 // watchLoop watches the progress of the partitions, and logs why the consumer is not ready as long as
 // it is not.
 func (c *shared) watchLoop(ctx context.Context, parts *assignments, ready func() error) {
-	t := time.NewTicker(min(time.Second, max(c.opt.Timeouts.Silence/4, time.Millisecond)))
+	t := time.NewTicker(min(time.Second, max(c.opt.SilenceTimeout/4, time.Millisecond)))
 	defer t.Stop()
 	var since time.Time
 	for {
@@ -27,7 +27,7 @@ func (c *shared) watchLoop(ctx context.Context, parts *assignments, ready func()
 			since = time.Time{}
 		case since.IsZero():
 			since = time.Now()
-		case time.Since(since) > c.opt.Timeouts.Silence/2:
+		case time.Since(since) > c.opt.SilenceTimeout/2:
 			c.throttled(c.opt.Telemetry.Logger.Warn, "the consumer is not ready", topicPartition{},
 				"group", c.opt.Group, "since", since.Round(time.Second), "error", err)
 		}
@@ -38,7 +38,7 @@ func (c *shared) watchLoop(ctx context.Context, parts *assignments, ready func()
 var (
 	errInFlight = errors.New("another transaction holds the event, or has made a claim on it that is not final: the handler of a copy runs, here or elsewhere")
 	errHandling = errors.New("a handler has not returned")
-	errNoMemory = errors.New("nothing is fetched, because the records of other partitions use all of Batching.MaxBufferedBytes: do their handlers hang? Raise it if they do not")
+	errNoMemory = errors.New("nothing is fetched, because the records of other partitions use all of MaxBufferedBytes: do their handlers hang? Raise it if they do not")
 	errCommits  = errors.New("the store has not committed a batch, or the partition waits for its turn: one that was in conflict again and again keeps its turn until its batch commits, at most for 5 minutes")
 )
 
@@ -63,7 +63,7 @@ func checkProgress(p *partition) {
 		reportProgress(p)
 	}
 	waited := time.Since(g.since)
-	if waited <= p.c.opt.Timeouts.Silence {
+	if waited <= p.c.opt.SilenceTimeout {
 		return
 	}
 	reason, err := hindranceOf(p, at.Offset)
@@ -77,12 +77,12 @@ func checkProgress(p *partition) {
 // way.
 func (p *partition) hasWork(next int64) bool {
 	told := time.Since(time.Unix(0, p.ends.stableAt.Load()))
-	return p.ends.stable.Load() > next || told > max(p.c.opt.Timeouts.Silence, 2*p.c.opt.lagInterval) || p.handlers.batchAge() > 0
+	return p.ends.stable.Load() > next || told > max(p.c.opt.SilenceTimeout, 2*p.c.opt.lagInterval) || p.handlers.batchAge() > 0
 }
 
 // hindranceOf returns what the partition waits for at its offset.
 func hindranceOf(p *partition, next int64) (reason string, err error) {
-	if p.handlers.batchAge() > p.c.opt.Timeouts.Silence {
+	if p.handlers.batchAge() > p.c.opt.SilenceTimeout {
 		if p.handlers.active.Load() > 0 {
 			return "handler", fmt.Errorf("%w: that of offset %d", errHandling, p.handlers.running.Load())
 		}

@@ -88,7 +88,7 @@ func (w *worker) take() state {
 			if next := w.check(recs); next != running {
 				return next
 			}
-			w.state.taken, w.delays = recs, newDelays(w.partition.c.opt.Timeouts.Backoff)
+			w.state.taken, w.delays = recs, newDelays(w.partition.c.opt.backoff)
 			w.state.isRead()
 			return w.state.readState()
 		case fault != nil:

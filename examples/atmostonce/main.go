@@ -37,7 +37,7 @@ func consume(ctx context.Context, eng *engine.Engine, out io.Writer, topic strin
 		Group: "atmostonce",
 		Routes: []kafkaadapter.Route{{
 			Topics: []string{topic},
-			Mode:   kafkaadapter.AtMostOnce{Handle: show},
+			Mode:   kafkaadapter.AtMostOnce(show),
 			// A notice that cannot be deduplicated is not shown.
 			TooOld: kafkaadapter.Reject, TooNew: kafkaadapter.Reject, Undecodable: kafkaadapter.Reject,
 		}},

@@ -39,7 +39,7 @@ func consume(ctx context.Context, eng *engine.Engine, out io.Writer, topic strin
 		Client: client,
 		Routes: []kafkaadapter.Route{{
 			Topics:      []string{topic},
-			Mode:        kafkaadapter.AtMostOnce{Handle: show},
+			Mode:        kafkaadapter.AtMostOnce(show),
 			DeadLetters: &deadletter.Options{},
 			TooOld:      kafkaadapter.DeadLetter,
 			TooNew:      kafkaadapter.DeadLetter,

@@ -155,8 +155,8 @@ func (b *member) handle(ctx context.Context, tx *engine.Tx, rec *kafkaadapter.Re
 }
 
 // watch checks a batch before the store has it: no offset decreases, except where AtMostOnce
-// withdraws claims, and no member writes for a partition after OnRevoked has returned. On a busy
-// machine, OnRevoked may return before the store has the end of the ownership (Timeouts.Drain), so
+// withdraws claims, and no member writes for a partition after OnRebalance has returned. On a busy
+// machine, OnRebalance may return before the store has the end of the ownership (DrainTimeout), so
 // that this is checked in virtual time only.
 func (m *machine) watch(batch *storage.Batch) {
 	w := m.w

@@ -20,26 +20,38 @@ func (b *member) options() kafkaadapter.Options {
 		Group:      group,
 		Routes:     []kafkaadapter.Route{{Topics: []string{topic}}},
 		Client:     w.client(b.wire.dial, append(w.pace.client(), kgo.ClientID(b.clientID()))...),
-		Membership: kafkaadapter.Membership{InstanceID: "machine", CommitInterval: 5 * time.Millisecond},
-		Batching:   kafkaadapter.Batching{MaxBatch: maxBatch},
-		Timeouts:   kafkaadapter.Timeouts{Backoff: kafkaadapter.Backoff{Min: time.Millisecond, Max: 20 * time.Millisecond}},
+		Membership: kafkaadapter.Static("machine"),
+		MaxBatch:   maxBatch,
+		MaxBackoff: 20 * time.Millisecond,
 		Recovery:   w.recovery,
 		Telemetry:  telemetry.Options{Logger: w.logger.With("member", b.name)},
-		Hooks:      kafkaadapter.Hooks{OnStop: b.stopped, OnAssigned: b.assigned, OnRevoked: b.revoked, OnLost: b.lost},
+		OnStop:     b.stopped,
+		OnRebalance: func(change kafkaadapter.Change, partitions map[string][]int32) {
+			switch change {
+			case kafkaadapter.Assigned:
+				b.assigned(partitions)
+			case kafkaadapter.Revoked:
+				b.revoked(partitions)
+			case kafkaadapter.Lost:
+				b.lost(partitions)
+			}
+		},
 	}
 	if w.together {
-		o.Timeouts.Drain, o.Timeouts.Shutdown = w.session/3, w.session/3
-		o.Membership.InstanceID, o.Membership.ServerSideAssignment = "", w.serverSide
+		o.DrainTimeout, o.Membership = w.session/3, kafkaadapter.Membership{}
 		if w.static {
-			o.Membership.InstanceID = b.name
+			o.Membership = kafkaadapter.Static(b.name)
+		}
+		if w.serverSide {
+			o.Membership = o.Membership.ServerSide()
 		}
 	}
 	if w.of > 0 {
-		o.Membership.InstanceID, o.Membership.Pinned = "", kafkaadapter.Pinned{Index: w.ordinal, Count: w.of}
+		o.Membership = kafkaadapter.Pinned(w.ordinal, w.of)
 	}
 	r := &o.Routes[0]
 	if w.atMostOnce {
-		r.Mode = kafkaadapter.AtMostOnce{Handle: b.handleOnce}
+		r.Mode = kafkaadapter.AtMostOnce(b.handleOnce)
 		r.TooOld, r.TooNew, r.Undecodable = kafkaadapter.Reject, kafkaadapter.Reject, kafkaadapter.Reject
 		return o
 	}

@@ -77,7 +77,7 @@ func (h *hapax) options() kafkaadapter.Options {
 			Mode: kafkaadapter.Transactional{Handle: h.handle, Decode: decode, MaxAttempts: 1 << 20},
 		}},
 		Client:     []kgo.Opt{kgo.SeedBrokers(h.order.Brokers...), kgo.WithHooks(&h.clock)},
-		Membership: kafkaadapter.Membership{InstanceID: topics.Instance}, // it takes the place of a killed process at once
+		Membership: kafkaadapter.Static(topics.Instance), // it takes the place of a killed process at once
 		Telemetry:  telemetry.Options{Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))},
 	}
 }

@@ -22,7 +22,7 @@ type Decompressor struct {
 }
 
 // ErrFull means that the memory is used up: the rest is fetched again.
-var ErrFull = errors.New("hapax: the fetched records reach Batching.MaxBufferedBytes; the rest is fetched again")
+var ErrFull = errors.New("hapax: the fetched records reach MaxBufferedBytes; the rest is fetched again")
 
 // NewDecompressor returns the decompressor of a client whose records are counted by m.
 func NewDecompressor(m *Memory) (*Decompressor, error) {

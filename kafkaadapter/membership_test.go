@@ -17,7 +17,7 @@ import (
 )
 
 func pinned(ordinal, of int) func(*Options) {
-	return func(o *Options) { o.Membership.Pinned = Pinned{ordinal, of} }
+	return func(o *Options) { o.Membership.pinned = fixedShare{ordinal, of} }
 }
 
 func TestPinnedConsumersShareATopicWithAStoreEach(t *testing.T) {
@@ -122,13 +122,13 @@ func TestChangedNumberOfPinnedConsumersIsNoticed(t *testing.T) {
 	}
 	r.start(t, r.work(2, nil), pinned(0, 2)).stop(t)
 	o := r.options(r.work(2, nil))
-	for _, bad := range []Pinned{{1, 1}, {-1, 2}, {0, -1}, {1, 0}} {
-		o.Membership.Pinned = bad
+	for _, bad := range []fixedShare{{1, 1}, {-1, 2}, {0, -1}, {1, 0}} {
+		o.Membership.pinned = bad
 		if _, err := New(r.eng, o); !errors.Is(err, ErrOption) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
-	o.Membership.Pinned, o.Membership.InstanceID = Pinned{0, 1}, "static"
+	o.Membership.pinned, o.Membership.instanceID = fixedShare{0, 1}, "static"
 	if _, err := New(r.eng, o); !errors.Is(err, ErrOption) {
 		t.Errorf("pinned and static: %v", err)
 	}
@@ -281,13 +281,18 @@ func TestPinnedTopicsThatAreCreatedAgainAtTheSameTime(t *testing.T) {
 	m.stop(t)
 }
 
-// OnAssigned hangs until Run has ended all assignments: those of pinLoop do not begin.
+// OnRebalance hangs until Run has ended all assignments: those of pinLoop do not begin.
 func TestNoPinnedPartitionBeginsAfterTheEndOfAll(t *testing.T) {
 	kafkatest.NoGoroutines(t, "hapax/kafkaadapter.(*")
 	r := newRig(t, 1)
 	told, end := make(chan struct{}, 1), make(chan struct{})
 	m := r.start(t, r.work(1, nil), pinned(0, 1), func(o *Options) {
-		o.Hooks.OnAssigned = func(map[string][]int32) { told <- struct{}{}; <-end }
+		o.OnRebalance = func(change Change, _ map[string][]int32) {
+			if change == Assigned {
+				told <- struct{}{}
+				<-end
+			}
+		}
 	})
 	kafkatest.Receive(t, told)
 	m.cancel()
