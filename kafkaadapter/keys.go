@@ -35,7 +35,6 @@ const (
 	keyAdoption = 'r' // offsets that were adopted: rest = Unix nanoseconds u64, see Adoption
 	keyPinned   = 'p' // a group's part of the partitions, see Pinned
 	keyShape    = 'n' // a pinned topic as it was last seen, see resume.Topic
-	keySecret   = 'k' // authenticates dead letters, see deadletter.Secrets
 )
 
 func appendText(dst []byte, s string) []byte {
@@ -50,8 +49,6 @@ func partitionKey(kind byte, p engine.OffsetKey) []byte {
 
 // letterKey begins the keys of a partition's pending dead letters, see deadletter.Pending.
 func letterKey(p engine.OffsetKey) []byte { return partitionKey(keyLetter, p) }
-
-func secretKey() []byte { return append([]byte(KeyPrefix), keySecret) }
 
 func scopeKey(scope string) []byte { return append(append([]byte(KeyPrefix), keyScope), scope...) }
 

@@ -23,7 +23,6 @@ func TestKeysAreGolden(t *testing.T) {
 	}{
 		{"owner's key", partitionKey(keyOwner, aPosition), prefix + "o" + partition},
 		{"letter's key", letterKey(aPosition), prefix + "l" + partition},
-		{"secret's key", secretKey(), prefix + "k"},
 		{"scope's key", scopeKey("invoices"), prefix + "sinvoices"},
 		{"owner", encodeOwner(anOwner), "\x01\x01" + strings.Repeat("\x00", 14) + "\x10\x00\x00\x01\x02" + "\x00\x00\x00\x00\x00\x00\x12\x67\x00\x00\x01\x03"},
 	} {

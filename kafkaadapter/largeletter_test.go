@@ -211,7 +211,7 @@ func TestDeadLetterTopicIsCheckedAtTheStart(t *testing.T) {
 	r.send(t, 0, "a")
 	m := r.start(t, r.work(1, nil), func(o *Options) { o.lagInterval = 20 * time.Millisecond })
 	r.untilStored(t, 0, 1)
-	kafkatest.Until(t, "the missing topic", func() bool { return errors.Is(m.Ready(), ErrLetterTopic) })
+	kafkatest.Until(t, "the missing topic", func() bool { return errors.Is(m.Ready(), deadletter.ErrTopic) })
 	if err := m.Ready(); !errors.Is(err, ErrNotReady) || !strings.Contains(err.Error(), r.topic+"-dlt does not exist: create it") {
 		t.Error(err)
 	}
@@ -248,7 +248,7 @@ func TestDeadLetterTopicMayBeWrittenTo(t *testing.T) {
 		return resp, nil, true
 	})
 	m := r.start(t, r.work(1, nil))
-	kafkatest.Until(t, "the missing right", func() bool { return errors.Is(m.Ready(), ErrLetterTopic) })
+	kafkatest.Until(t, "the missing right", func() bool { return errors.Is(m.Ready(), deadletter.ErrTopic) })
 	if err := m.Ready(); !strings.Contains(err.Error(), "Write") || !strings.Contains(err.Error(), r.topic+"-dlt") {
 		t.Error(err)
 	}

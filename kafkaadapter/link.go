@@ -1,7 +1,6 @@
 package kafkaadapter
 
 import (
-	"context"
 	"errors"
 	"sync"
 
@@ -31,17 +30,6 @@ func authorOf(id storage.Identity) resume.Author {
 func newLink(eng *engine.Engine, secrets deadletter.Secrets) *link {
 	id := eng.Identity()
 	return &link{eng, id, authorOf(id).Metadata(), secrets}
-}
-
-// present returns the store's secrets as they are now: RotateSecret may have replaced those of the link. If
-// they cannot be read, it returns these.
-func (l *link) present(ctx context.Context) deadletter.Secrets {
-	if b, found, err := l.eng.Get(ctx, secretKey()); err == nil && found {
-		if now, err := deadletter.ParseSecrets(b); err == nil {
-			return now
-		}
-	}
-	return l.secrets
 }
 
 // links holds the link to the store. It is replaced when the store has failed and was opened again.

@@ -158,7 +158,7 @@ func (r *partitionState) attach(l *link) {
 	r.lane = driver.JoinLane(l.eng, 2*r.partition.c.opt.batchTime) // a batch begins no handler after half of it
 	r.issuer = deadletter.Builder{
 		Group: r.partition.pos.Group, Scope: r.partition.route.Scope, Store: l.id.UUID, Incarnation: l.id.Incarnation, Topics: r.partition.route.Topics,
-		Secrets: l.secrets, Present: func() deadletter.Secrets { return l.present(r.partition.ending) },
+		Secrets: l.secrets, Present: func() deadletter.Secrets { return l.secrets.Present(r.partition.ending, l.eng) },
 	}
 	if o := r.partition.route.DeadLetters; o != nil {
 		r.issuer.Options = *o

@@ -16,6 +16,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/pebble"
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
 // inDir is a store in a directory.
@@ -215,7 +216,7 @@ func TestRotatedSecretAcceptsEarlierLetters(t *testing.T) {
 	r.untilStored(t, 0, 2)
 	m.stop(t)
 	for i, want := range []float64{1, 0} {
-		if err := RotateSecret(t.Context(), r.eng); err != nil {
+		if err := deadletter.RotateSecret(t.Context(), r.eng); err != nil {
 			t.Fatal(err)
 		}
 		m = r.start(t, r.work(1, nil))
@@ -243,7 +244,7 @@ func TestRotatedSecretIsThatOfConsumersThatRun(t *testing.T) {
 	r.untilStored(t, 0, 1)
 	rotate := func() {
 		t.Helper()
-		if err := RotateSecret(t.Context(), r.eng); err != nil {
+		if err := deadletter.RotateSecret(t.Context(), r.eng); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -169,7 +169,7 @@ func (b *binder) reopen(ctx context.Context) (done bool) {
 func (b *binder) bind(ctx context.Context, eng *engine.Engine) (*link, error) {
 	var secrets deadletter.Secrets
 	err := eng.Update(ctx, func(tx *engine.Tx) (err error) {
-		if secrets, err = bindSecrets(tx); err != nil {
+		if secrets, err = deadletter.BindSecrets(tx); err != nil {
 			return err
 		}
 		if err := b.bindPinned(tx); err != nil {

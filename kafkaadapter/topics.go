@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kmsg"
-
 	"github.com/hapax-dev/hapax/internal/wait"
+	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
 )
 
@@ -42,10 +39,6 @@ func (c *shared) lookForTopics(ctx context.Context) {
 	c.health.topics.Store(&missing)
 }
 
-// ErrLetterTopic means that a dead-letter topic cannot be written. The brokers are asked at the
-// start, before there is a dead letter. See Consumer.Ready.
-var ErrLetterTopic = errors.New("hapax: a dead-letter topic cannot be written")
-
 // letterTopics returns the dead-letter topics of all routes, without duplicates.
 func (o *Options) letterTopics() (all []string) {
 	for i := range o.Routes {
@@ -75,7 +68,7 @@ func (c *shared) batchBytes(topic string) int32 {
 func (c *shared) letterTopicLoop(ctx context.Context) {
 	logged := make(map[string]string)
 	for {
-		faults, err := c.letterTopicFaults(ctx)
+		faults, err := deadletter.CheckTopics(ctx, c.brokers.client, c.opt.letterTopics())
 		switch {
 		case err == nil && len(faults) == 0:
 			c.health.letters.Store(nil)
@@ -94,53 +87,4 @@ func (c *shared) letterTopicLoop(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// letterTopicFaults checks with the brokers that each dead-letter topic exists and can be written.
-// An error means that they did not answer.
-func (c *shared) letterTopicFaults(ctx context.Context) (faults []error, err error) {
-	topics := c.opt.letterTopics()
-	if len(topics) == 0 {
-		return nil, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, brokers.Limit)
-	defer cancel()
-	req := kmsg.NewPtrMetadataRequest()
-	req.IncludeTopicAuthorizedOperations = true
-	for i := range topics {
-		t := kmsg.NewMetadataRequestTopic()
-		t.Topic = &topics[i]
-		req.Topics = append(req.Topics, t)
-	}
-	resp, err := req.RequestWith(ctx, c.brokers.client)
-	if err != nil {
-		return nil, err
-	}
-	for i := range resp.Topics {
-		if fault := letterTopicFault(&resp.Topics[i]); fault != nil {
-			faults = append(faults, fault)
-		}
-	}
-	return faults, nil
-}
-
-// letterTopicFault returns the reason for which a topic cannot be written, nil if it can or if the
-// brokers do not report it.
-func letterTopicFault(t *kmsg.MetadataResponseTopic) error {
-	const (
-		writeBit = 1 << kmsg.ACLOperationWrite
-		unknown  = math.MinInt32
-	)
-	topic := ""
-	if t.Topic != nil {
-		topic = *t.Topic
-	}
-	switch err := kerr.ErrorForCode(t.ErrorCode); {
-	case errors.Is(err, kerr.UnknownTopicOrPartition):
-		return fmt.Errorf("%w: topic %s does not exist: create it, or set deadletter.Options.Topic", ErrLetterTopic, topic)
-	case errors.Is(err, kerr.TopicAuthorizationFailed),
-		err == nil && t.AuthorizedOperations != unknown && t.AuthorizedOperations&writeBit == 0:
-		return fmt.Errorf("%w: topic %s: the consumer's principal needs the operations Write and Describe on it: grant them", ErrLetterTopic, topic)
-	}
-	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/internal/untrusted"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
@@ -36,12 +37,27 @@ const (
 // shorter lists the shortened forms of a letter. Each leaves out more than the previous one.
 var shorter = []func(*kgo.Record) *kgo.Record{withoutValue, withoutRecord}
 
-// Shorten returns a letter of at most most bytes, by Size: without its value, or, if its key or its
+// maxStored is the maximum size of a letter in its own batch. The rest of the transaction is for the
+// claim, the offset and the adapter's own keys.
+const maxStored = limits.TxBytes - 1<<20
+
+// Fit returns a letter that has room in a transaction of the store: a shortened one, or ErrTooLarge with
+// StopTooLarge, if it is too large.
+func (o *Options) Fit(letter *kgo.Record) (*kgo.Record, error) {
+	if !o.StopTooLarge {
+		letter = shorten(letter, maxStored)
+	}
+	if n := Size(letter); n > maxStored {
+		return nil, fmt.Errorf("%w: it has %d bytes, and a transaction of the store has room for %d: remove deadletter.Options.StopTooLarge", ErrTooLarge, n, maxStored)
+	}
+	return letter, nil
+}
+
+// shorten returns a letter of at most most bytes, by Size: without its value, or, if its key or its
 // headers are too large, with the adapter's own headers only. The header hapax_dlt_omitted says so,
 // hapax_dlt_omitted_bytes has the number of bytes that were left out, and hapax_dlt_omitted_from the
-// position of the whole record. Shorten returns the
-// letter itself if it fits.
-func Shorten(letter *kgo.Record, most int) *kgo.Record {
+// position of the whole record. It returns the letter itself if it fits.
+func shorten(letter *kgo.Record, most int) *kgo.Record {
 	short := letter
 	for i := 0; i < len(shorter) && Size(short) > most; i++ {
 		short = shorter[i](letter)

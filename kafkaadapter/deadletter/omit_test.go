@@ -14,7 +14,7 @@ import (
 func TestLetterOfARefusedIncompleteLetterIsIncomplete(t *testing.T) {
 	r := aRecord("message_id", "7")
 	own := identified(t, r)
-	short := Shorten(anIssuer.Letter(r, nil, aFailure(own), Neutral), 0)
+	short := shorten(anIssuer.Letter(r, nil, aFailure(own), Neutral), 0)
 	other := anIssuer
 	other.Group = "another"
 	for _, what := range []string{"first", "second", "third"} {
@@ -27,7 +27,7 @@ func TestLetterOfARefusedIncompleteLetterIsIncomplete(t *testing.T) {
 		again.Topic, again.Offset = "elsewhere", again.Offset+1
 		short = other.Letter(again, from, Failure{Reason: Undecodable, Err: cause, Event: own}, Neutral)
 		if what == "second" {
-			short = Shorten(short, 0)
+			short = shorten(short, 0)
 		}
 		if at, want := string(identify.LastHeader(short.Headers, "hapax_dlt_omitted_from")), fmt.Sprintf("%s/%d/%d", r.Topic, r.Partition, r.Offset); at != want {
 			t.Errorf("after the %s replay, the value is said to be at %q, want %q", what, at, want)

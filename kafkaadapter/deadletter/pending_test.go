@@ -177,3 +177,10 @@ func TestLettersOfAnySizeAreStoredInParts(t *testing.T) {
 		})
 	}
 }
+
+// The key of the secrets is stored forever.
+func TestKeyOfTheSecretsIsGolden(t *testing.T) {
+	if got, want := string(secretKey()), "\x00hapax/kafka\x00k"; got != want {
+		t.Errorf("the key is %q, want %q", got, want)
+	}
+}

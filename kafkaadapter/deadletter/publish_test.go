@@ -170,7 +170,7 @@ func TestShortenedTwiceCountsAllBytes(t *testing.T) {
 		omitted string
 		bytes   string
 	}{{8000, "value", "5000"}, {8000, "value", "5000"}, {2000, "record", "8009"}} {
-		letter = Shorten(letter, c.most)
+		letter = shorten(letter, c.most)
 		if h := values(t, letter); h[dltOmitted] != c.omitted || h[dltOmittedBytes] != c.bytes || Size(letter) > c.most {
 			t.Errorf("at most %d bytes: %d, omitted %s bytes of the %s", c.most, Size(letter), h[dltOmittedBytes], h[dltOmitted])
 		}

@@ -1,9 +1,14 @@
 package deadletter
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"fmt"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
+	"github.com/hapax-dev/hapax/internal/keyspace"
 )
 
 // MinSecretBytes is the minimum length of a secret.
@@ -35,6 +40,51 @@ func (s Secrets) Rotated() Secrets {
 	_, _ = rand.Read(next) // it cannot fail
 	return Secrets{next, s.current}
 }
+
+// RotateSecret replaces the secret of the store that authenticates dead letters. The secret before
+// it remains valid until the next rotation: replay the letters that it sealed before then. Consumers
+// that run use the new one at once. Rotate it if a backup or a copy of the store
+// may have been read by others.
+func RotateSecret(ctx context.Context, eng *engine.Engine) error {
+	return eng.Update(ctx, func(tx *engine.Tx) error {
+		secrets, err := BindSecrets(tx)
+		if err != nil {
+			return err
+		}
+		return putSecrets(tx, secrets.Rotated())
+	}, engine.Retries(10))
+}
+
+// BindSecrets returns the store's secrets, and makes one for a store that has none.
+func BindSecrets(tx *engine.Tx) (Secrets, error) {
+	b, found, err := tx.Get(secretKey())
+	switch {
+	case err != nil:
+		return Secrets{}, err
+	case found:
+		return ParseSecrets(b)
+	}
+	secrets := Secrets{}.Rotated()
+	return secrets, putSecrets(tx, secrets)
+}
+
+// Present returns the secrets of the store as they are now: RotateSecret may have replaced s. If they
+// cannot be read, it returns s.
+func (s Secrets) Present(ctx context.Context, eng *engine.Engine) Secrets {
+	if b, found, err := eng.Get(ctx, secretKey()); err == nil && found {
+		if now, err := ParseSecrets(b); err == nil {
+			return now
+		}
+	}
+	return s
+}
+
+func putSecrets(tx *engine.Tx, s Secrets) error {
+	return driver.TxIn(tx, keyspace.Kafka).Put(secretKey(), s.Bytes())
+}
+
+// secretKey is among the keys of the adapter, see kafkaadapter.KeyPrefix.
+func secretKey() []byte { return []byte(keyspace.KafkaKeys + "k") }
 
 // Bytes returns the secrets as they are stored: the current one, and the previous one after it.
 // Each has MinSecretBytes.
