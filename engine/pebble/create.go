@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"runtime"
 	"strings"
 	"syscall"
 
@@ -66,14 +64,7 @@ func (d *disk) takeLock() (err error) {
 	if d.lock, err = d.FS.Lock(d.path(lockName)); err == nil {
 		return nil
 	}
-	var path *os.PathError
-	var errno syscall.Errno
-	held := strings.Contains(err.Error(), "lock held by current process")
-	if errors.As(err, &errno) && !errors.As(err, &path) {
-		const sharingViolation = 32
-		held = held || errno == syscall.EAGAIN || errno == syscall.EACCES || runtime.GOOS == "windows" && errno == sharingViolation
-	}
-	if held {
+	if errors.Is(err, syscall.EAGAIN) || strings.Contains(err.Error(), "lock held by current process") {
 		return fmt.Errorf("%w: %s", storage.ErrLocked, d.dir)
 	}
 	return fmt.Errorf("hapax: locking %s: %w", d.dir, err)
