@@ -78,12 +78,18 @@ func (f *Flow) Wait(ctx context.Context, urgent func() bool) (holding bool) {
 		if hurry && !full || f.memory.closed.Load() && late {
 			break
 		}
-		if f.memory.closed.Load() {
-			time.Sleep(9 * time.Millisecond)
-		}
-		time.Sleep(max(time.Millisecond, 4*time.Since(now))) // a look at many queues takes its time
+		f.rest(time.Since(now))
 	}
 	return f.memory.closed.Load()
+}
+
+// rest waits before the next look, in relation to what a look takes: there may be many queues.
+func (f *Flow) rest(look time.Duration) {
+	least := time.Millisecond
+	if f.memory.closed.Load() {
+		least = 10 * time.Millisecond
+	}
+	time.Sleep(max(least, 4*look))
 }
 
 // isFull reports whether the memory is full, so that the client must not be polled: it would fetch

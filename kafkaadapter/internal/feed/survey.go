@@ -40,12 +40,14 @@ func (s *Survey) To() int64 { return s.to }
 func NewSurvey(raw *kmsg.FetchResponseTopicPartition, topic string, offset int64, d *Decompressor) (Survey, error) {
 	s := Survey{from: offset, to: offset}
 	o := kgo.ProcessFetchPartitionOpts{IsolationLevel: kgo.ReadCommitted(), KeepControlRecords: true, Topic: topic, Partition: raw.Partition}
+	d = d.Uncounted()
+	defer d.release()
 	one := *raw
 	one.AbortedTransactions = slices.Clone(raw.AbortedTransactions)
 	for rest := raw.RecordBatches; len(rest) > 0; {
 		one.RecordBatches, rest = cutBatch(rest)
 		o.Offset = s.to
-		f, next := kgo.ProcessFetchPartition(o, &one, d.Uncounted(), nil)
+		f, next := kgo.ProcessFetchPartition(o, &one, d, nil)
 		if large := (*kgo.ErrDecompressTooLarge)(nil); errors.As(f.Err, &large) && large.Offset > offset {
 			s.to = max(s.to, large.Offset) // there is nothing between them
 			break

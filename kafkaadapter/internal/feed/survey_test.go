@@ -99,8 +99,8 @@ func TestSurveyDecompressesEachBatchOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &counting{Decompressor: d.inner}
-	d.inner = c
+	c := &counting{Decompressor: d.again.inner}
+	d.again.inner = c
 	d.memory.hold(1 << 30) // what is surveyed is not kept
 	s, err := NewSurvey(raw, "in", 1, d)
 	if want := []int64{3, 9, 23, 41}; err != nil || s.from != 1 || s.to != 43 || !slices.Equal(s.records, want) {
