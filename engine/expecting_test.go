@@ -91,7 +91,7 @@ func TestManyExpectedEvents(t *testing.T) {
 }
 
 // Work before the turn is told which events have a claim, which costs no claim if it was withdrawn.
-func TestBeforeTurn(t *testing.T) {
+func TestOnPrefetched(t *testing.T) {
 	e, _ := openMem(t, engine.Options{})
 	const judged = 100
 	var events []engine.Event

@@ -32,7 +32,7 @@ func TestAdoptedOffsetIsAppliedOnceAndRecorded(t *testing.T) {
 	if err := m.AdoptOffset(ctx, r.topic, 0, Stop, "try"); !errors.Is(err, ErrOption) {
 		t.Errorf("adopted with a policy that does not apply: %v", err)
 	}
-	if err := m.AdoptOffset(ctx, r.topic, 7, TrustKafka, "try"); !errors.Is(err, ErrNoPositionError) {
+	if err := m.AdoptOffset(ctx, r.topic, 7, TrustKafka, "try"); !errors.Is(err, ErrNotStopped) {
 		t.Errorf("adopted for a partition that is not assigned: %v", err)
 	}
 	if err := m.AdoptOffset(ctx, r.topic, 0, TrustKafka, "volume lost, approved by Ada"); err != nil {
@@ -42,7 +42,7 @@ func TestAdoptedOffsetIsAppliedOnceAndRecorded(t *testing.T) {
 	if got := r.handledIDs()[before:]; !slices.Equal(got, []string{"c"}) {
 		t.Errorf("handled %v, want c", got)
 	}
-	if err := m.AdoptOffset(ctx, r.topic, 0, TrustKafka, "again"); !errors.Is(err, ErrNoPositionError) {
+	if err := m.AdoptOffset(ctx, r.topic, 0, TrustKafka, "again"); !errors.Is(err, ErrNotStopped) {
 		t.Errorf("adopted for a partition that is read: %v", err)
 	}
 	all, err := m.Adoptions(ctx)
@@ -78,7 +78,7 @@ func TestAdoptionEndsTheStop(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if err := m.AdoptOffset(ctx, r.topic, 0, TrustKafka, "again"); !errors.Is(err, ErrNoPositionError) {
+	if err := m.AdoptOffset(ctx, r.topic, 0, TrustKafka, "again"); !errors.Is(err, ErrNotStopped) {
 		t.Errorf("adopted again: %v", err)
 	}
 	h.Remove()
@@ -222,7 +222,7 @@ func TestAdoptionThatIsNotAppliedYetDoesNotHoldUpOthers(t *testing.T) {
 	if err := kafkatest.Receive(t, adopt(t.Context(), 1)); err != nil {
 		t.Errorf("another partition: %v", err)
 	}
-	if err := kafkatest.Receive(t, second); !errors.Is(err, ErrNoPositionError) {
+	if err := kafkatest.Receive(t, second); !errors.Is(err, ErrNotStopped) {
 		t.Errorf("a second adoption while the first is applied: %v", err)
 	}
 	h.Remove()

@@ -17,14 +17,14 @@ import (
 // partition commit in one batch of the store.
 //
 // AdoptOffset returns nil when the partition is owned at its new offset. It returns
-// ErrNoPositionError if the partition is not stopped by a PositionError, and an error that wraps
+// ErrNotStopped if the partition is not stopped by a PositionError, and an error that wraps
 // ErrOption and lists the valid policies if the policy does not apply. If the adopted offset cannot
 // be read either, it returns the next *PositionError: a further call resolves that one, and both
 // take effect together. If the assignment ends before the policy is applied, it returns an error that
 // wraps ErrFenced: call it again if the partition stops again. A topic that was created again while
 // Run was running needs such a second call, because the client must first find the new topic. If ctx
 // ends first, its error is returned, and the policy may still be applied: until then a further call
-// for the partition returns ErrNoPositionError at once. OnStop must not wait
+// for the partition returns ErrNotStopped at once. OnStop must not wait
 // for AdoptOffset: the partition waits for the hook.
 func (c *Consumer) AdoptOffset(ctx context.Context, topic string, partition int32, policy RecoveryPolicy, reason string) error {
 	if reason == "" {
@@ -35,7 +35,7 @@ func (c *Consumer) AdoptOffset(ctx context.Context, topic string, partition int3
 	}
 	p := c.parts.get(topicPartition{topic, partition})
 	if p == nil {
-		return fmt.Errorf("%w: %s/%d is not assigned to this consumer", ErrNoPositionError, topic, partition)
+		return fmt.Errorf("%w: %s/%d is not assigned to this consumer", ErrNotStopped, topic, partition)
 	}
 	a := &adoption{policy: policy, reason: reason, done: make(chan error, 1)}
 	if err := p.submit(a); err != nil {
@@ -66,9 +66,9 @@ func (p *partition) submit(a *adoption) error {
 	case p.isEnding():
 		return errAdoptAgain
 	case s.adopting != nil:
-		return fmt.Errorf("%w now: AdoptOffset with the policy %v is being applied to %s", ErrNoPositionError, s.adopting.policy, p.tp())
+		return fmt.Errorf("%w now: AdoptOffset with the policy %v is being applied to %s", ErrNotStopped, s.adopting.policy, p.tp())
 	case s.stop == nil || !s.nextTry.IsZero() || !errors.As(s.stop, &at):
-		return fmt.Errorf("%w: %s is %v", ErrNoPositionError, p.tp(), s.state)
+		return fmt.Errorf("%w: %s is %v", ErrNotStopped, p.tp(), s.state)
 	}
 	a.kind = at.Kind
 	if i := slices.IndexFunc(s.adopted, func(b *adoption) bool { return fits(b.kind, a.policy) }); i >= 0 && !fits(a.kind, a.policy) {

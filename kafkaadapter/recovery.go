@@ -131,9 +131,9 @@ func (r Recovery) check() error {
 	return nil
 }
 
-// ErrNoPositionError is returned by AdoptOffset for a partition that is not assigned or not stopped
+// ErrNotStopped is returned by AdoptOffset for a partition that is not assigned or not stopped
 // by a PositionError.
-var ErrNoPositionError = errors.New("hapax: the partition is not stopped by a PositionError")
+var ErrNotStopped = errors.New("hapax: the partition is not stopped by a PositionError")
 
 // errAdoptAgain is the outcome of an adoption whose assignment ended before it was applied.
 var errAdoptAgain = fmt.Errorf("%w: the assignment ended before the policy was applied: call AdoptOffset again if the partition stops again", ErrFenced)

@@ -9,7 +9,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/storetest"
 )
 
-func TestDurableAtCommitReturnsADuplicateAtOnceAndCommitsAfterIt(t *testing.T) {
+func TestAllowUnsyncedDuplicatesReturnsADuplicateAtOnceAndCommitsAfterIt(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	syncing, synced := make(chan struct{}, 10), make(chan struct{})
 	m.Before(storetest.OpWait, func(int) error {
@@ -141,7 +141,7 @@ func TestAClaimOfACommittingTransactionIsInFlightOrADuplicateAtCommit(t *testing
 	}
 }
 
-func TestDurableAtCommitWaitsUntilACommitIsVisible(t *testing.T) {
+func TestAllowUnsyncedDuplicatesWaitsUntilACommitIsVisible(t *testing.T) {
 	e, m := openMem(t, engine.Options{})
 	goOn := committing(t, m, e, storetest.OpApply) // it is decided, and not visible
 	v, ended := told(e)
