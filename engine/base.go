@@ -72,8 +72,8 @@ func (b *base) writesIn(span storage.Span, end []byte, limit int) (writes []txWr
 	return writes, upTo, nil
 }
 
-// claimed returns the record of the transaction's i-th claim if that has this key and was made
-// before the part began.
+// claimed returns the record of the transaction's i-th claim. ok is false if the claim has another
+// key or was made after the part began.
 func (b *base) claimed(i int, key []byte) (rec ClaimRecord, ok bool) {
 	if b.lock() != nil {
 		return ClaimRecord{}, false

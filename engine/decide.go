@@ -12,7 +12,7 @@ import (
 // and commands.
 
 // decide decides a request, sets its error, and adds its effects to the group. It reports whether
-// the caller must wait until the group is durable; only a conflict does not depend on that.
+// the caller must wait until the group is durable, which is false only after a conflict.
 func (d *decider) decide(g *group, r request) (wait bool) {
 	switch r := r.(type) {
 	case *ownClaims:

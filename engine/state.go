@@ -19,9 +19,9 @@ const (
 	stateHold   = 'd' // + the hold's name: its time
 	stateMeta   = 'm' // + a name below
 	stateFloor  = 'f' // + a scope: its oldest retained week (floors.go)
-	// 'n' and 'u': the numbers of scopes and topics (internal/names)
-	// never stored: an entry of the outbox before the committer has numbered it (outbox.go)
-	stateProduced = 'e'
+	// 'n' and 'u' are the numbers of scopes and topics (internal/names).
+
+	stateProduced = 'e' // never stored: an entry of the outbox that has no number yet (outbox.go)
 )
 
 var (

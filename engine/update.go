@@ -149,8 +149,8 @@ func (e *Engine) updateOnce(ctx context.Context, fn func(tx *Tx) error, opt *Upd
 	return err
 }
 
-// endedBy returns the error of a transaction that ended with its context while its closure ran and
-// returned err. ErrNoTransaction alone would hide the reason.
+// endedBy returns the error of Update if ctx ended while the closure ran; err is the closure's
+// error. ErrNoTransaction alone would hide the reason.
 func endedBy(ctx context.Context, err error) error {
 	switch {
 	case err == nil:

@@ -221,8 +221,8 @@ func (m *Member) Lost(to uint64, turn *Turn) {
 	turn.isFree = true
 }
 
-// LosesAlone reports whether the member's transactions conflict, again and again, although all other
-// members wait for them: with writes of their own closures, or of callers that are no members.
+// LosesAlone reports whether the member's transactions conflict repeatedly although all other
+// members wait for them: with writes of their own closures, or of callers that are not members.
 func (m *Member) LosesAlone() bool {
 	if m == nil {
 		return false

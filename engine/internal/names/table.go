@@ -34,7 +34,7 @@ type Table struct {
 	free   []uint64 // free numbers less than the length of list
 	used   map[weekbucket.Week]*refSet
 	scopes map[weekbucket.Week]*refSet // the numbers of used that no topic has
-	limit  error                       // wrapped if there are too many names
+	limit  error                       // wrapped by the error for too many names
 
 	// Most claims have the scope, topic and week of the previous claim. These are saved here; the
 	// week has notes of both.

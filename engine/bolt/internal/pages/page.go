@@ -9,8 +9,8 @@ import (
 	"sort"
 )
 
-// A page is a page of a tree whose position, layout and order of keys were checked when it was
-// read; in a leaf of entries, also the checksums. The zero page is no page.
+// A page is a checked page of a tree: its position, its layout and the order of its keys are valid,
+// and in a leaf of entries the checksums. The zero page is no page.
 type page struct {
 	buf   []byte // the page with its overflow; reused by the next read
 	id    uint64

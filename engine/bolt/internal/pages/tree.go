@@ -40,7 +40,7 @@ type Tree struct {
 	Dirs bool   // a tree of buckets
 	Seed uint32 // seed of the entries' checksums
 
-	root   uint64 // 0 if the tree is the page in inline
+	root   uint64 // 0 if the tree is the inline page
 	inline []byte
 }
 
