@@ -20,6 +20,8 @@ type memCopies struct {
 	made bool
 	last *storetest.Mem // that was opened
 	gone int            // copies that were removed
+
+	failDrop bool // the power is cut before the second drop
 }
 
 func (c *memCopies) Open() (storage.Store, error) {
@@ -35,6 +37,9 @@ func (c *memCopies) Create(id storage.Identity) (storage.Store, error) {
 		return nil, err
 	}
 	c.made, c.last = true, m
+	if c.failDrop {
+		m.FailAt(storetest.OpDrop, 2, storetest.ErrPowerCut)
+	}
 	return m, nil
 }
 
