@@ -77,11 +77,14 @@ func unused(dir *storedir.Dir) error {
 
 // create creates a store in dir.
 func create(dir *storedir.Dir, o Options) error {
-	id := storage.NewIdentity()
+	id, err := o.identity()
+	if err != nil {
+		return err
+	}
 	if err := errors.Join(removeIfThere(dir, newFileName), removeIfThere(dir, cleanName)); err != nil {
 		return err
 	}
-	err := build(dir, newFileName, o, id, 0, func(*builder) error { return nil })
+	err = build(dir, newFileName, o, id, 0, func(*builder) error { return nil })
 	if err == nil {
 		err = install(dir, newFileName)
 	}

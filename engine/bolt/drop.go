@@ -48,7 +48,10 @@ func (d *dropper) Drop(buckets []storage.Bucket) error {
 			group, pages = group[:0], 0
 		}
 	}
-	return d.drop(group)
+	if err := d.drop(group); err != nil {
+		return err
+	}
+	return d.core.syncCopy()
 }
 
 // verified reads and checks a whole bucket and returns the estimated size of its claims, 0 if there

@@ -32,6 +32,8 @@ type Options struct {
 	// Logger receives warnings of Open about the modes of the directory. nil = slog.Default().
 	Logger *slog.Logger
 
+	copy *copyOptions // nil for a store whose waits are to be believed
+
 	// For tests.
 	opened func(*os.File)              // called with the file that bbolt has opened
 	files  func(sidecar.FS) sidecar.FS // wraps the file system for sidecars and CLEAN

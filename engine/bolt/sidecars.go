@@ -25,6 +25,10 @@ func (s *sidecars) WriteSidecar(name string, write func(io.Writer) error) error 
 	}
 	s.replacing.Lock()
 	defer s.replacing.Unlock()
+	// a sidecar may be about all batches that were applied
+	if err := s.core.syncCopy(); err != nil {
+		return err
+	}
 	var callers error
 	c := counter{n: &s.core.written}
 	err := sidecar.Write(s.core.files(), s.core.dir.Path(), name+sidecarSuffix, func(w io.Writer) error {

@@ -173,7 +173,9 @@ func (s *Store) examine() (*readTx, error) {
 
 func (s *Store) openDB() error {
 	err := guard(func() (err error) {
-		s.core.db, err = bbolt.Open(s.core.path(fileName), 0o600, s.core.o.bbolt(s.core.dir))
+		if s.core.db, err = bbolt.Open(s.core.path(fileName), 0o600, s.core.o.bbolt(s.core.dir)); err == nil {
+			s.core.db.NoSync = s.core.o.copy != nil
+		}
 		return err
 	})
 	if errors.Is(err, bolterrors.ErrTimeout) {

@@ -1,6 +1,7 @@
 package pebble
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,7 @@ import (
 type attester struct {
 	core      *core
 	durable   atomic.Uint64 // newest batch that would survive a power failure
+	unsynced  atomic.Uint64 // newest batch of a copy
 	progress  chan struct{} // signals attest that a batch became durable
 	stop      chan struct{}
 	attesting sync.Mutex // held while an attestation is written
@@ -80,6 +82,28 @@ func (a *attester) recordDurable(seq uint64) error {
 	return a.core.fault.write(func() error {
 		return a.core.db.LogData(appendDurability(nil, seq, seq), pebble.NoSync)
 	})
+}
+
+// syncCopy makes the batches of a copy up to seq, which were applied, durable. The batches of another
+// store are synced by its writer.
+func (a *attester) syncCopy(seq uint64) error {
+	durable := a.durable.Load()
+	if a.core.o.copy == nil || durable >= seq {
+		return nil
+	}
+	err := a.core.fault.write(func() error {
+		return a.core.db.LogData(appendDurability(nil, durable, durable), pebble.Sync)
+	})
+	if err != nil {
+		a.core.fault.set(fmt.Errorf("syncing the log: %w", err))
+	}
+	if err := a.core.fault.get(); err != nil {
+		return err
+	}
+	for now := durable; now < seq && !a.durable.CompareAndSwap(now, seq); now = a.durable.Load() {
+	}
+	a.noteProgress()
+	return nil
 }
 
 // noteProgress wakes attest.

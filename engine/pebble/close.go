@@ -32,7 +32,7 @@ func (s *Store) close() error {
 	var err error
 	if s.core.fault.get() == nil {
 		s.background.Wait()
-		err = s.sealer.sealAll()
+		err = errors.Join(s.attester.syncCopy(s.attester.unsynced.Load()), s.sealer.sealAll())
 	}
 	close(s.sealer.seals)
 	if s.core.fault.get() == nil {

@@ -105,6 +105,10 @@ func (d *disk) release() error {
 // or the identity was lost: create rejects the directory.
 func create(c *core) error {
 	d := c.disk
+	id, err := c.o.identity()
+	if err != nil {
+		return err
+	}
 	leftovers, err := newborn(d)
 	if err != nil {
 		return err
@@ -127,7 +131,6 @@ func create(c *core) error {
 			return err
 		}
 	}
-	id := storage.NewIdentity()
 	if err := writeAttestation(d, attestation{manifest: d.manifests.durable()}); err != nil {
 		return err
 	}

@@ -80,6 +80,7 @@ type Options struct {
 	indexBytes              uint64        // of the index of runs; tests set these two
 	recentTables            int           // see runs.Options.Recent
 	startupTime             time.Duration // see startup.go; tests set it
+	copy                    *copyOptions  // nil for a store whose waits are to be believed
 }
 
 func (o *Options) setDefaults() error {

@@ -127,6 +127,9 @@ func (s *sealer) flushSoon() error {
 
 // awaitDurable waits until a batch would survive a power failure.
 func (s *sealer) awaitDurable(seq uint64) error {
+	if err := s.attester.syncCopy(seq); err != nil {
+		return err
+	}
 	for s.attester.durable.Load() < seq {
 		select {
 		case <-s.synced:

@@ -8,7 +8,10 @@ import (
 )
 
 // sidecars reads and writes the engine's sidecars.
-type sidecars struct{ core *core }
+type sidecars struct {
+	core     *core
+	attester *attester
+}
 
 func sidecarName(name string) (string, error) {
 	for _, c := range []byte(name) {
@@ -30,6 +33,10 @@ func (s *sidecars) WriteSidecar(name string, write func(io.Writer) error) error 
 	s.core.maintenance.Lock()
 	defer s.core.maintenance.Unlock()
 	if err := s.core.fault.get(); err != nil {
+		return err
+	}
+	// a sidecar may be about all batches that were applied
+	if err := s.attester.syncCopy(s.attester.unsynced.Load()); err != nil {
 		return err
 	}
 	if err := sidecar.Write(sidecarFS{s.core.disk}, s.core.disk.dir, file, write); err != nil {

@@ -130,7 +130,7 @@ func newStore(o Options, d *disk) *Store {
 		core: c, identity: &s.identity, attester: &s.attester, sealer: &s.sealer, memtable: m,
 		unsynced: make(chan *commit, maxUnsynced),
 	}
-	s.sidecars = sidecars{c}
+	s.sidecars = sidecars{c, &s.attester}
 	s.reclaimer.core = c
 	s.compactor = compactor{core: c, flushed: make(chan struct{}, 1), filled: make(chan struct{}, 1)}
 	s.dropper = dropper{core: c, identity: &s.identity, packedLog: &s.packedLog, reclaimer: &s.reclaimer, memtable: m}

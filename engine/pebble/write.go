@@ -55,7 +55,7 @@ func (w *writer) Apply(b *storage.Batch) (wait func() error, err error) {
 		}
 	}
 	c := &commit{seq: b.Seq, batch: w.pack(b), done: make(chan error, 1)}
-	if err := w.core.fault.write(func() error { return w.core.db.ApplyNoSyncWait(c.batch, pebble.Sync) }); err != nil {
+	if err := w.core.fault.write(func() error { return w.log(c.batch) }); err != nil {
 		w.core.fault.set(err) // it is unknown whether the batch is visible or durable
 		return nil, w.core.fault.get()
 	}
@@ -65,6 +65,10 @@ func (w *writer) Apply(b *storage.Batch) (wait func() error, err error) {
 	w.applied = b.Seq
 	w.sealer.logged.Add(uint64(c.batch.Len()))
 	w.memtable.Apply(b.Seq, b.Claims)
+	if w.core.o.copy != nil {
+		w.appliedToCopy(c)
+		return func() error { return nil }, nil
+	}
 	select {
 	case w.unsynced <- c:
 	case <-w.core.fault.failed:
@@ -74,6 +78,24 @@ func (w *writer) Apply(b *storage.Batch) (wait func() error, err error) {
 		w.sealer.freeze()
 	}
 	return func() error { return w.await(c) }, nil
+}
+
+// log writes a batch to the log, and applies it.
+func (w *writer) log(b *pebble.Batch) error {
+	if w.core.o.copy != nil {
+		return w.core.db.Apply(b, pebble.NoSync)
+	}
+	return w.core.db.ApplyNoSyncWait(b, pebble.Sync)
+}
+
+// appliedToCopy does what remains after a batch was applied to a copy, for which nothing waits.
+func (w *writer) appliedToCopy(c *commit) {
+	_ = c.batch.Close()
+	w.attester.unsynced.Store(c.seq)
+	w.core.startup.end()
+	if w.memtable.IsFull() {
+		w.sealer.freeze()
+	}
 }
 
 func (w *writer) await(c *commit) error {

@@ -460,7 +460,7 @@ func TestCutCopyIsContinued(t *testing.T) {
 	for kept := range 6 {
 		log, copies := written(t)
 		s := open(t, log, copies)
-		for n := 4; n < 9; n++ { // nobody waits for these
+		for n := 4; n < 9; n++ { // their waits are not called
 			if _, err := s.Apply(&storage.Batch{Seq: uint64(n), State: []storage.StateWrite{{Key: fmt.Append(nil, "h", n), Value: []byte{}}}}); err != nil {
 				t.Fatal(err)
 			}

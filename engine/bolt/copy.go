@@ -1,0 +1,113 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage/storedir"
+)
+
+// A Copy is a directory for a store whose batches are also in a log that several members read (package
+// replica), so that it may lose them. Its batches are not synced one by one: a wait returns at once. The
+// end of the process loses nothing; a power cut may leave a file without the newest batches, also
+// confirmed ones, or a damaged one, for which Open returns storage.ErrDamaged. What was there when a
+// sidecar was written, or when a bucket was dropped, was synced before.
+type Copy struct {
+	dir string
+	o   Options
+}
+
+// CopyIn returns the copy in dir.
+func CopyIn(dir string, o Options) *Copy { return &Copy{dir, o} }
+
+// Open opens the copy. It returns fs.ErrNotExist if there is none, and otherwise the errors of Open.
+func (c *Copy) Open() (storage.Store, error) { return c.open(storage.Identity{}) }
+
+// Create makes an empty copy with an identity. It returns fs.ErrExist if there is a store.
+func (c *Copy) Create(id storage.Identity) (storage.Store, error) {
+	s, err := c.open(id)
+	if err == nil && s.Identity() != id {
+		err = errors.Join(fmt.Errorf("hapax: creating a copy in %s: %w", c.dir, fs.ErrExist), s.Close())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (c *Copy) open(id storage.Identity) (storage.Store, error) {
+	o := c.o
+	o.copy = &copyOptions{identity: id}
+	s, err := Open(c.dir, o)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// copyOptions make a store a copy.
+type copyOptions struct {
+	identity storage.Identity // with which the store is created, zero if it must exist
+}
+
+// identity returns the identity of a store that is created.
+func (o *Options) identity() (storage.Identity, error) {
+	switch {
+	case o.copy == nil:
+		return storage.NewIdentity(), nil
+	case o.copy.identity == storage.Identity{}:
+		return storage.Identity{}, fmt.Errorf("hapax: there is no copy: %w", fs.ErrNotExist)
+	}
+	return o.copy.identity, nil
+}
+
+// syncCopy makes durable what was written to a copy. Any other store is durable after each transaction.
+func (c *core) syncCopy() error {
+	if c.o.copy == nil {
+		return nil
+	}
+	if err := c.file.Sync(); err != nil {
+		return c.fail(fmt.Errorf("syncing %s: %w", fileName, err))
+	}
+	return nil
+}
+
+// Remove removes the files of a copy that is not open. The identity is removed last: until then, what
+// remains is damaged, and not a store with fewer batches. If the directory has other files, nothing is
+// removed.
+func (c *Copy) Remove() (err error) {
+	d, err := storedir.Open(c.dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	if err := d.Lock(defaultLockTimeout); err != nil {
+		return err
+	}
+	names, err := d.List(".")
+	if err != nil {
+		return fmt.Errorf("hapax: removing a copy: %w", err)
+	}
+	var ours []string
+	for _, name := range names {
+		switch {
+		case name == storedir.LockName, name == sidecar.IdentityName, name == "lost+found":
+		case isOurs(name):
+			ours = append(ours, name)
+		default:
+			return fmt.Errorf("%w: %s has %s", storage.ErrForeign, c.dir, name)
+		}
+	}
+	for _, name := range ours {
+		if err := removeIfThere(d, name); err != nil {
+			return err
+		}
+	}
+	if err := d.Sync(); err != nil {
+		return err
+	}
+	return errors.Join(removeIfThere(d, sidecar.IdentityName), d.Sync())
+}

@@ -1,0 +1,103 @@
+package pebble
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
+)
+
+// A Copy is a directory for a store whose batches are also in a log that several members read (package
+// replica), so that it may lose them. Its batches are not synced one by one: a wait returns at once, and
+// a power cut, or the end of the process, may take the newest ones, also confirmed ones. What remains is
+// without a gap, and contains all batches that a sidecar, a table or a drop depends on.
+type Copy struct {
+	dir string
+	o   Options
+}
+
+// CopyIn returns the copy in dir.
+func CopyIn(dir string, o Options) *Copy { return &Copy{dir, o} }
+
+// Open opens the copy. It returns fs.ErrNotExist if there is none, and otherwise the errors of Open.
+func (c *Copy) Open() (storage.Store, error) { return c.open(storage.Identity{}) }
+
+// Create makes an empty copy with an identity. It returns fs.ErrExist if there is a store.
+func (c *Copy) Create(id storage.Identity) (storage.Store, error) {
+	s, err := c.open(id)
+	if err == nil && s.Identity() != id {
+		err = errors.Join(fmt.Errorf("hapax: creating a copy in %s: %w", c.dir, fs.ErrExist), s.Close())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (c *Copy) open(id storage.Identity) (storage.Store, error) {
+	o := c.o
+	o.copy = &copyOptions{identity: id}
+	s, err := Open(c.dir, o)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// copyOptions make a store a copy.
+type copyOptions struct {
+	identity storage.Identity // with which the store is created, zero if it must exist
+}
+
+// identity returns the identity of a store that is created.
+func (o *Options) identity() (storage.Identity, error) {
+	switch {
+	case o.copy == nil:
+		return storage.NewIdentity(), nil
+	case o.copy.identity == storage.Identity{}:
+		return storage.Identity{}, fmt.Errorf("hapax: there is no copy: %w", fs.ErrNotExist)
+	}
+	return o.copy.identity, nil
+}
+
+// Remove removes the files of a copy that is not open. The identity is removed last: until then, what
+// remains is damaged, and not a store with fewer batches. If the directory has other files, nothing is
+// removed.
+func (c *Copy) Remove() (err error) {
+	d, err := openDisk(c.o.FS, c.dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.release()) }()
+	if err := d.takeLock(); err != nil {
+		return err
+	}
+	names, err := d.names()
+	if err != nil {
+		return err
+	}
+	var ours []string
+	for _, name := range names {
+		switch {
+		case name == lockName, name == sidecar.IdentityName, name == "lost+found":
+		case isOurs(name), name == stageName:
+			ours = append(ours, name)
+		default:
+			return fmt.Errorf("%w: %s has %s", storage.ErrForeign, c.dir, name)
+		}
+	}
+	for _, name := range ours {
+		if err := d.RemoveAll(d.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("hapax: removing a copy: %w", err)
+		}
+	}
+	if err := syncDir(d, d.dir); err != nil {
+		return err
+	}
+	if err := d.Remove(d.path(sidecar.IdentityName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("hapax: removing a copy: %w", err)
+	}
+	return syncDir(d, d.dir)
+}
