@@ -39,6 +39,7 @@ const (
 type sim struct {
 	log       replica.Memory
 	own       bool // events are claimed at most once, and handled after that
+	unclean   bool // the log loses acknowledged records
 	ids       []int
 	begin     time.Time
 	done      atomic.Bool
@@ -52,6 +53,8 @@ type sim struct {
 	handled map[int]int
 	unsure  map[int]bool // events whose claim had an error
 	counts  map[string]int
+	losses  int        // how often the log has lost records
+	alive   []*process // owners
 }
 
 func (s *sim) fail(format string, args ...any) {
@@ -80,6 +83,8 @@ type member struct {
 	sim    *sim
 	rnd    *rand.Rand
 	copies memCopies
+
+	refused atomic.Bool // by a log that has lost records
 }
 
 // A process is what ends at a crash.
@@ -89,6 +94,12 @@ type process struct {
 	mu     sync.Mutex // guards rnd
 	rnd    *rand.Rand
 	dead   atomic.Bool
+
+	// guarded by sim.mu
+	sent      []byte // the record that was appended last
+	landed    int    // losses before it landed
+	confirmed []byte // the last record of the last confirmed batch
+	lost      int    // the loss that took it
 }
 
 func (p *process) chance(oneOf int) bool {
@@ -127,6 +138,11 @@ func (l simLog) Append(ctx context.Context, record []byte) (replica.Ack, error) 
 		return replica.Ack{}, errLostAnswer
 	}
 	put := func() replica.Ack {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !p.dead.Load() {
+			p.sent, p.landed = bytes.Clone(record), s.losses
+		}
 		ack, err := l.Memory.Append(context.Background(), record)
 		if err != nil {
 			s.fail("append: %v", err)
@@ -280,8 +296,9 @@ func (c *lazyCopy) Drop(buckets []storage.Bucket) error {
 // A confirming store notes the batches that it has confirmed.
 type confirming struct {
 	storage.Store
-	sim   *sim
-	owner int
+	sim     *sim
+	owner   int
+	process *process
 }
 
 func (c confirming) Apply(b *storage.Batch) (func() error, error) {
@@ -290,12 +307,39 @@ func (c confirming) Apply(b *storage.Batch) (func() error, error) {
 		c.sim.mu.Lock()
 		other, there := c.sim.owners[b.Seq]
 		c.sim.owners[b.Seq] = c.owner
+		p := c.process
+		if p.lost > 0 && p.landed >= p.lost {
+			c.sim.failure.CompareAndSwap(nil, ptr(fmt.Sprintf("owner %d goes on with batch %d after the log has lost its last one", c.owner, b.Seq)))
+		}
+		p.confirmed = p.sent
 		c.sim.mu.Unlock()
-		if there && other != c.owner {
+		if there && other != c.owner && !c.sim.unclean {
 			c.sim.fail("batch %d is confirmed to owner %d and to owner %d", b.Seq, other, c.owner)
 		}
 	}
 	return wait, err
+}
+
+func ptr(s string) *string { return &s }
+
+// elect makes the log lose its newest records, as an unclean election does, and notes which owners have
+// lost their last batch.
+func (s *sim) elect(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, end, _ := s.log.Bounds(context.Background())
+	s.log.Truncate(max(end-int64(n), 1))
+	s.losses++
+	left := map[string]bool{}
+	for _, record := range records(&s.log) {
+		left[string(record)] = true
+	}
+	for _, p := range s.alive {
+		if p.lost == 0 && p.confirmed != nil && !left[string(p.confirmed)] {
+			p.lost = s.losses
+		}
+	}
+	s.counts["elections"]++
 }
 
 // expected reports whether an error is one that a fault causes.
@@ -308,8 +352,13 @@ func expected(err error) bool {
 	return false
 }
 
+// expected is the function of this name, and allows a loss of the log where there are some.
+func (s *sim) expected(err error) bool {
+	return expected(err) || s.unclean && (errors.Is(err, replica.ErrChangelogLost) || errors.Is(err, replica.ErrChangelogDamaged))
+}
+
 func (m *member) run() {
-	for !m.sim.done.Load() {
+	for !m.sim.done.Load() && !m.refused.Load() {
 		time.Sleep(time.Duration(m.rnd.Int64N(int64(20 * time.Millisecond))))
 		p := &process{member: m, rnd: rand.New(rand.NewPCG(m.rnd.Uint64(), 1))}
 		p.copies = &lazyCopies{process: p, mem: m.copies}
@@ -357,7 +406,10 @@ func (p *process) live() {
 	defer cancel()
 	store, err := replica.Open(ctx, simLog{&s.log, p}, p.copies, replica.Options{PartBytes: simPartByte})
 	if err != nil {
-		if !expected(err) && !p.dead.Load() {
+		if s.unclean && (errors.Is(err, replica.ErrChangelogLost) || errors.Is(err, replica.ErrChangelogDamaged)) {
+			s.count("refused")
+			p.member.refused.Store(true)
+		} else if !expected(err) && !p.dead.Load() {
 			s.fail("Open: %v", err)
 		}
 		return
@@ -366,15 +418,16 @@ func (p *process) live() {
 	s.mu.Lock()
 	s.owner++
 	owner := s.owner
+	s.alive = append(s.alive, p)
 	s.mu.Unlock()
-	e, err := engine.Open(confirming{store, s, owner}, s.options())
+	e, err := engine.Open(confirming{store, s, owner, p}, s.options())
 	if err != nil {
-		if !expected(err) && !p.dead.Load() {
+		if !s.expected(err) && !p.dead.Load() {
 			s.fail("engine.Open: %v", err)
 		}
 		err = store.Close()
 	} else {
-		if err = p.work(e); err != nil && !expected(err) && !p.dead.Load() {
+		if err = p.work(e); err != nil && !s.expected(err) && !p.dead.Load() {
 			s.fail("work: %v", err)
 		}
 		if p.chance(2) {
@@ -382,7 +435,7 @@ func (p *process) live() {
 		}
 		err = e.Close()
 	}
-	if err != nil && !expected(err) && !p.dead.Load() {
+	if err != nil && !s.expected(err) && !p.dead.Load() {
 		s.fail("Close: %v", err)
 	}
 }
@@ -505,9 +558,9 @@ func (p *process) handleOnce(e *engine.Engine, n int) (next int, err error) {
 }
 
 // simulate runs the members until all events are handled, and audits what they leave.
-func simulate(t *testing.T, seed uint64, own bool) *sim {
+func simulate(t *testing.T, seed uint64, own, unclean bool) *sim {
 	t.Helper()
-	s := &sim{own: own, owners: map[uint64]int{}, handled: map[int]int{}, unsure: map[int]bool{}, counts: map[string]int{}}
+	s := &sim{own: own, unclean: unclean, owners: map[uint64]int{}, handled: map[int]int{}, unsure: map[int]bool{}, counts: map[string]int{}}
 	rnd := rand.New(rand.NewPCG(seed, 7))
 	for i := range simEvents {
 		if i > 0 && rnd.IntN(5) == 0 {
@@ -526,6 +579,12 @@ func simulate(t *testing.T, seed uint64, own bool) *sim {
 		all[i] = m
 		members.Go(m.run)
 	}
+	if unclean {
+		for range 3 {
+			time.Sleep(time.Duration(rnd.Int64N(int64(time.Second))))
+			s.elect(1 + rnd.IntN(6))
+		}
+	}
 	members.Wait()
 	s.late.Wait()
 	if failure := s.failure.Load(); failure != nil {
@@ -540,6 +599,9 @@ func (s *sim) audit(t *testing.T, seed uint64, all []*member) {
 	t.Helper()
 	ctx := context.Background()
 	cold, err := replica.Open(ctx, fork(&s.log), &memCopies{disk: storetest.NewDisk(), dir: "cold"}, replica.Options{})
+	if s.unclean && errors.Is(err, replica.ErrChangelogDamaged) {
+		return // nobody opens it
+	}
 	if err != nil {
 		t.Fatalf("seed %d: the last restore: %v", seed, err)
 	}
@@ -547,12 +609,15 @@ func (s *sim) audit(t *testing.T, seed uint64, all []*member) {
 		t.Errorf("seed %d: %v", seed, cold.Restore().Discarded)
 	}
 	for seq := range s.owners {
-		if seq > cold.LastSeq() {
+		if seq > cold.LastSeq() && !s.unclean {
 			t.Errorf("seed %d: batch %d was confirmed, the log ends with batch %d", seed, seq, cold.LastSeq())
 		}
 	}
 	for i, m := range all {
 		warm, err := replica.Open(ctx, fork(&s.log), &m.copies, replica.Options{})
+		if s.unclean && errors.Is(err, replica.ErrChangelogLost) {
+			continue
+		}
 		if err != nil {
 			t.Fatalf("seed %d: member %d: %v", seed, i, err)
 		}
@@ -560,6 +625,10 @@ func (s *sim) audit(t *testing.T, seed uint64, all []*member) {
 			t.Errorf("seed %d: the copy of member %d: %s", seed, i, diff)
 		}
 		_ = warm.Close()
+	}
+	if s.unclean {
+		_ = cold.Close()
+		return // events whose claims were lost are handled again
 	}
 	e, err := engine.Open(cold, s.options())
 	if err != nil {
@@ -641,7 +710,7 @@ func TestSimulation(t *testing.T) {
 	takeOvers, counts := int64(0), map[string]int{}
 	for seed := uint64(1); takeOvers < most && !t.Failed(); seed++ {
 		synctest.Test(t, func(t *testing.T) {
-			s := simulate(t, seed, seed%2 == 0)
+			s := simulate(t, seed, seed%2 == 0, false)
 			takeOvers += s.takeOvers.Load()
 			for what, n := range s.counts {
 				counts[what] += n
@@ -653,5 +722,26 @@ func TestSimulation(t *testing.T) {
 		if counts[what] == 0 && !t.Failed() {
 			t.Errorf("no %s", what)
 		}
+	}
+}
+
+// An unclean election loses acknowledged records. An owner whose last batch is gone confirms nothing more,
+// a copy with more than the log has is refused, and all other copies are what the log says.
+func TestSimulationOfUncleanElections(t *testing.T) {
+	rounds := uint64(30)
+	if testing.Short() || raceEnabled {
+		rounds = 6
+	}
+	counts := map[string]int{}
+	for seed := uint64(1); seed <= rounds && !t.Failed(); seed++ {
+		synctest.Test(t, func(t *testing.T) {
+			for what, n := range simulate(t, seed, seed%2 == 0, true).counts {
+				counts[what] += n
+			}
+		})
+	}
+	t.Log(counts)
+	if counts["refused"] == 0 && !t.Failed() {
+		t.Error("no log is refused")
 	}
 }
