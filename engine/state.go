@@ -19,7 +19,8 @@ const (
 	stateHold   = 'd' // + the hold's name: its time
 	stateMeta   = 'm' // + a name below
 	stateFloor  = 'f' // + a scope: its oldest retained week (floors.go)
-	// 'n' and 'u' are the numbers of scopes and topics (internal/names).
+	// 'n' and 'u' are the numbers of scopes and topics (internal/names); 'r' is the position of a copy in its
+	// log (engine/replica), which the engine never sees.
 
 	stateProduced = 'e' // never stored: an entry of the outbox that has no number yet (outbox.go)
 )
