@@ -48,33 +48,6 @@ func (c *Copy) open(id storage.Identity) (storage.Store, error) {
 	return s, nil
 }
 
-// copyOptions make a store a copy.
-type copyOptions struct {
-	identity storage.Identity // with which the store is created, zero if it must exist
-}
-
-// identity returns the identity of a store that is created.
-func (o *Options) identity() (storage.Identity, error) {
-	switch {
-	case o.copy == nil:
-		return storage.NewIdentity(), nil
-	case o.copy.identity == storage.Identity{}:
-		return storage.Identity{}, fmt.Errorf("hapax: there is no copy: %w", fs.ErrNotExist)
-	}
-	return o.copy.identity, nil
-}
-
-// syncCopy makes durable what was written to a copy. Any other store is durable after each transaction.
-func (c *core) syncCopy() error {
-	if c.o.copy == nil {
-		return nil
-	}
-	if err := c.file.Sync(); err != nil {
-		return c.fail(fmt.Errorf("syncing %s: %w", fileName, err))
-	}
-	return nil
-}
-
 // Remove removes the files of a copy that is not open. The identity is removed last: until then, what
 // remains is damaged, and not a store with fewer batches. If the directory has other files, nothing is
 // removed.

@@ -171,3 +171,14 @@ func (c *core) failed() error {
 	}
 	return nil
 }
+
+// syncCopy makes durable what was written to a copy. Any other store is durable after each transaction.
+func (c *core) syncCopy() error {
+	if c.o.copy == nil {
+		return nil
+	}
+	if err := c.file.Sync(); err != nil {
+		return c.fail(fmt.Errorf("syncing %s: %w", fileName, err))
+	}
+	return nil
+}

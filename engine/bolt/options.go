@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	bbolt "go.etcd.io/bbolt"
 
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 	"github.com/hapax-dev/hapax/engine/storage/storedir"
 	"github.com/hapax-dev/hapax/internal/untrusted"
@@ -110,3 +112,19 @@ func (o *Options) bbolt(dir *storedir.Dir) *bbolt.Options {
 func growStep(size int64) int { return int(min(max(size/8, minGrowStep), 16<<20)) }
 
 const minGrowStep = 128 << 10
+
+// copyOptions make a store a copy.
+type copyOptions struct {
+	identity storage.Identity // with which the store is created, zero if it must exist
+}
+
+// identity returns the identity of a store that is created.
+func (o *Options) identity() (storage.Identity, error) {
+	switch {
+	case o.copy == nil:
+		return storage.NewIdentity(), nil
+	case o.copy.identity == storage.Identity{}:
+		return storage.Identity{}, fmt.Errorf("hapax: there is no copy: %w", fs.ErrNotExist)
+	}
+	return o.copy.identity, nil
+}

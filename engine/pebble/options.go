@@ -3,11 +3,13 @@ package pebble
 import (
 	"cmp"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/internal/untrusted"
 )
 
@@ -137,3 +139,19 @@ const (
 	// minMemTableBytes is the minimum of MemTableBytes; Pebble fails with a few hundred bytes.
 	minMemTableBytes = 64 << 10
 )
+
+// copyOptions make a store a copy.
+type copyOptions struct {
+	identity storage.Identity // with which the store is created, zero if it must exist
+}
+
+// identity returns the identity of a store that is created.
+func (o *Options) identity() (storage.Identity, error) {
+	switch {
+	case o.copy == nil:
+		return storage.NewIdentity(), nil
+	case o.copy.identity == storage.Identity{}:
+		return storage.Identity{}, fmt.Errorf("hapax: there is no copy: %w", fs.ErrNotExist)
+	}
+	return o.copy.identity, nil
+}
