@@ -259,7 +259,7 @@ func (f *follower) create() (err error) {
 func (f *follower) apply(b *storage.Batch, offset int64) (wait func() error, err error) {
 	f.position = position{f.topic, f.valid.token, offset, f.valid.seq}
 	f.seq++
-	f.state = append(append(f.state[:0], b.State...), storage.StateWrite{Key: positionKey, Value: f.position.appendTo(nil)})
+	f.state = append(append(f.state[:0], b.State...), storage.StateWrite{Key: positionKey, Value: f.position.encode()})
 	copied := *b
 	copied.Seq, copied.State = f.seq, f.state
 	return f.copy.Apply(&copied)

@@ -25,8 +25,8 @@ var positionKey = []byte("rposition")
 
 const positionVersion = 1
 
-func (p *position) appendTo(b []byte) []byte {
-	b = append(append(append(b, positionVersion), p.topic[:]...), p.token[:]...)
+func (p *position) encode() []byte {
+	b := append(append([]byte{positionVersion}, p.topic[:]...), p.token[:]...)
 	b = binary.BigEndian.AppendUint64(b, uint64(p.offset))
 	return binary.BigEndian.AppendUint64(b, p.seq)
 }
