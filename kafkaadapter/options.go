@@ -24,21 +24,21 @@ const (
 	DefaultMaxBackoff       = 30 * time.Second
 )
 
-// What no application has had to set.
+// Fixed values, which no application has had to set.
 const (
-	batchTime       = 100 * time.Millisecond // of the handlers of a batch: short, so that partitions can be revoked quickly
-	commitInterval  = time.Second            // between commits of the store's offsets to Kafka, which are for lag tools
-	lagInterval     = 10 * time.Second       // between look-ups of topics and of the ends of logs
+	batchTime       = 100 * time.Millisecond // intended time of a batch's handlers: short, so that partitions can be revoked quickly
+	commitInterval  = time.Second            // time between commits of the store's offsets to Kafka, which are for lag tools
+	lagInterval     = 10 * time.Second       // time between look-ups of topics and of the ends of logs
 	minBackoff      = 100 * time.Millisecond // the first pause
-	allowedLateness = 7 * 24 * time.Hour     // how much older than the last handled events their copies can be
+	allowedLateness = 7 * 24 * time.Hour     // maximum age of copies relative to the last handled events
 )
 
 // Options configure a Consumer. Group, Routes and the seed brokers in Client are required; the zero
-// value of every other field has a stated default.
+// value of every other field is the stated default.
 type Options struct {
 	// Group is the consumer group.
 	Group string
-	// Routes says which topics are consumed, and how. Each topic belongs to one route.
+	// Routes are the consumed topics and how they are handled. Each topic belongs to one route.
 	Routes []Route
 	// Client configures the Kafka client: seed brokers, TLS, SASL, timeouts, hooks (kprom, kotel),
 	// a logger (kslog). New returns an error for options that the adapter sets itself (group,
@@ -49,8 +49,8 @@ type Options struct {
 	// consumers and relays may have the same hooks: OnNewClient is called for one client at a time.
 	Client []kgo.Opt
 
-	// Membership is the consumer's part in the group: that of a dynamic member, unless it is Static or
-	// Pinned, or its assignment ServerSide.
+	// Membership is how the consumer takes part in the group: by default as a dynamic member; see
+	// Static, Pinned and Membership.ServerSide.
 	Membership Membership
 
 	// MaxBatch is the largest number of records in one batch of the store. The adapter chooses a
@@ -59,33 +59,34 @@ type Options struct {
 	// one batch are handled one by one after the restart, to find a record that kills the process.
 	// 0 = DefaultMaxBatch; at most MaxBatchLimit.
 	MaxBatch int
-	// MaxBufferedBytes bounds the memory of fetched records that are not handled yet, of all
-	// partitions together, after decompression, with the copies of those in progress that dead letters
-	// and further attempts are made from. Brokers are asked for as much as fits, by the compression
-	// observed so far. The partitions that have records share the memory, at least a batch of the log
-	// each; one that has used its share is paused. While all of it is used, nothing is fetched.
-	// Handlers that hang keep their records: if they keep all of the memory, no other partition is
-	// read. Up to one batch of the log for each broker can exceed the bound. kgo.FetchMaxBytes and
-	// kgo.FetchMaxPartitionBytes in Options.Client lower what is fetched at a time.
+	// MaxBufferedBytes bounds the memory of fetched, unhandled records of all partitions together,
+	// after decompression, including the copies of records in progress for dead letters and further
+	// attempts. Brokers are asked for as much as fits, according to the compression observed so
+	// far. The partitions that have records share the memory, with at least one batch of the log
+	// for each; a partition that has used its share is paused. While all of the memory is used,
+	// nothing is fetched. Handlers that hang keep their records: if they keep all of the memory, no
+	// other partition is read. Up to one batch of the log for each broker can exceed the bound.
+	// kgo.FetchMaxBytes and kgo.FetchMaxPartitionBytes in Options.Client reduce how much is fetched
+	// at a time.
 	//
-	// A batch of the log that alone needs more memory, with its records, is not decompressed
-	// (ErrLargeBatch, Route.LargeBatch). 0 = DefaultMaxBufferedBytes.
+	// A single batch of the log that needs more memory is not decompressed (ErrLargeBatch,
+	// Route.LargeBatch). 0 = DefaultMaxBufferedBytes.
 	MaxBufferedBytes int64
 
-	// DrainTimeout is the time that a running handler has to end after its partition was revoked or the
-	// context of Run has ended. After that, the handler's context ends, and nothing of its batch
+	// DrainTimeout is how long a running handler may continue after its partition is revoked or the
+	// context of Run ends. After that, the handler's context ends, and nothing of its batch
 	// commits. Keep it below the client's RebalanceTimeout. 0 = DefaultDrainTimeout.
 	DrainTimeout time.Duration
-	// SilenceTimeout is how long a partition that has something to do may stay at its offset before it is
-	// reported with what it waits for (ErrNoProgress): the broker, a handler, or the store. A reason
-	// for which the consumer is not ready is logged after half of it. 0 = DefaultSilenceTimeout.
+	// SilenceTimeout is how long a partition with work may stay at its offset before it is reported
+	// with what it waits for (ErrNoProgress): the broker, a handler, or the store. The reason why
+	// the consumer is not ready is logged after half of this time. 0 = DefaultSilenceTimeout.
 	SilenceTimeout time.Duration
-	// MaxBackoff is the longest pause before a record or a stopped partition is retried. The pause doubles
-	// with each attempt, from 100 ms on, and is jittered. 0 = DefaultMaxBackoff.
+	// MaxBackoff is the longest pause before a record or a stopped partition is retried. The pause
+	// starts at 100 ms, doubles with each attempt, and is jittered. 0 = DefaultMaxBackoff.
 	MaxBackoff time.Duration
 
-	// Recovery chooses policies for kinds of disagreement between the store and Kafka. nil: the
-	// partition stops at each of them.
+	// Recovery chooses policies for kinds of disagreement between the store and Kafka. If it is
+	// nil, the partition stops at each of them.
 	Recovery Recovery
 	// ReopenStore lets the consumer continue without claims when its store fails. Without it, Run ends
 	// with the error. Events may then be handled more than once, and are counted
@@ -105,10 +106,10 @@ type Options struct {
 	// OnRebalance is called with the partitions that a rebalance changes, by topic. It must return
 	// quickly, because the rebalance waits for it.
 	OnRebalance func(change Change, partitions map[string][]int32)
-	// OnStop is called when a partition stops, from the partition's goroutine, which waits for it, and
-	// when a partition makes no progress (SilenceTimeout), from a goroutine of its own. Calls for
-	// an assignment come one at a time: of the reports of no progress that come during a call, the
-	// last is made after it. A call that does not return stops at most its own partition, and Run
+	// OnStop is called when a partition stops, in the partition's goroutine, which waits for it;
+	// and when a partition makes no progress (SilenceTimeout), in a separate goroutine. There is
+	// one call at a time for each assignment: of the reports of no progress during a call, only the
+	// last one is made after it. A call that does not return blocks only its own partition, and Run
 	// does not wait for it longer than DrainTimeout.
 	OnStop func(*StopError)
 
@@ -117,22 +118,23 @@ type Options struct {
 	batchTime, commitInterval, lagInterval, shutdownTimeout time.Duration
 }
 
-// A Change is what happens to partitions in a rebalance.
+// A Change says what happens to partitions in a rebalance.
 type Change uint8
 
 // The changes.
 const (
-	// Assigned partitions are added to the assignment. A record of them is handled after the call. There
-	// may be none.
+	// Assigned partitions are added to the assignment. Their records are handled after the call.
+	// There may be no partitions.
 	Assigned Change = iota
-	// Revoked partitions are gone: their handlers have ended or were cut off (DrainTimeout), and nothing of
-	// them commits. When Run ends, all partitions are.
+	// Revoked partitions are no longer assigned: their handlers have ended or were cut off
+	// (DrainTimeout), and nothing of them commits. When Run ends, all partitions are revoked.
 	Revoked
 	// Lost partitions are Revoked ones that already belong to another member.
 	Lost
 )
 
-// pauseBounds are the shortest and the longest pause before a record or a stopped partition is retried.
+// pauseBounds has the shortest and the longest pause before a record or a stopped partition is
+// retried.
 type pauseBounds struct{ Min, Max time.Duration }
 
 func defaulted[T comparable](field *T, value T) {

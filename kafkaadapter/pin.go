@@ -19,7 +19,7 @@ const pinInterval = 10 * time.Second
 type pinner struct {
 	assigner *assigner
 	repin    chan struct{} // wakes pinLoop
-	seeing   atomic.Bool   // seeTopics uses the store
+	seeing   atomic.Bool   // seeTopics is using the store
 }
 
 // pinLoop assigns the consumer's part of the partitions, including those that are added later.
@@ -46,7 +46,7 @@ func (n *pinner) pinLoop(ctx context.Context) {
 	}
 }
 
-// pin begins the assignment of pinned partitions that are not assigned yet.
+// pin assigns the pinned partitions that are not assigned yet.
 func (n *pinner) pin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, brokers.Limit)
 	defer cancel()
@@ -90,7 +90,7 @@ func (n *pinner) pin(ctx context.Context) error {
 	return nil
 }
 
-// checkShapes looks partitions up again whose topics have another number of partitions than before.
+// checkShapes looks up partitions again if the number of partitions of their topic has changed.
 func (n *pinner) checkShapes(details kadm.TopicDetails) {
 	for _, p := range n.assigner.parts.all() {
 		d, found := details[p.pos.Topic]
@@ -105,9 +105,10 @@ func shapeOf(d kadm.TopicDetail) resume.Topic {
 	return resume.Topic{ID: d.ID, Partitions: uint32(len(d.Partitions))}
 }
 
-// seeTopics stores the numbers of partitions of the pinned topics, also of those without a partition
-// of this consumer. With Latest, a partition that is added later is read from its beginning. It does
-// not wait long for a store that hangs. An error is left to the partitions, which use the store, too.
+// seeTopics stores the numbers of partitions of the pinned topics, including topics without a
+// partition of this consumer. With Latest, a partition that is added later is read from its
+// beginning. seeTopics does not wait long for a store that hangs. It ignores errors, because the
+// partitions also use the store.
 func (n *pinner) seeTopics(ctx context.Context, details kadm.TopicDetails) {
 	l, away := n.assigner.shared.links.get()
 	if away != nil || n.seeing.Load() {
@@ -149,7 +150,7 @@ func (n *pinner) see(tx *engine.Tx, topic string, now resume.Topic) error {
 	return err
 }
 
-// repinTopic forgets a topic that was created again, and assigns its partitions anew.
+// repinTopic forgets a topic that was created again, and assigns its partitions again.
 func (n *pinner) repinTopic(topic string) {
 	lost := make(map[string][]int32)
 	for _, p := range n.assigner.parts.all() {

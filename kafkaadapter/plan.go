@@ -12,18 +12,18 @@ import (
 // A plan says how many records the next batch of a partition has, and how long the partition rests before
 // it.
 type plan struct {
-	most      int           // records, so that a batch is neither too much nor in conflict
+	most      int           // maximum number of records, so that a batch is neither too large nor in conflict
 	conflicts int           // in a row
-	alone     int           // records to commit one by one, because a batch of them failed and one of them is the cause
-	suspects  int           // records among which is the one that made HandleBatch fail: batches are halved until it is known
+	alone     int           // number of records to commit one by one, because one of them made a batch fail
+	suspects  int           // number of records of which one made HandleBatch fail; batches are halved until it is found
 	resting   time.Duration // before the next batch
 }
 
-// take begins with n other records.
+// take starts with n new records.
 func (p *plan) take(n int) { p.most, p.conflicts = n, 0 }
 
-// size returns how many of n records the next batch contains: one after an unclean stop or if the record has
-// failed, and half of the suspects while the failed record is searched for.
+// size returns how many of n records the next batch contains: one after an unclean stop or if the
+// record has failed, half of the suspects during the search for the failed record.
 func (p *plan) size(n int, careful bool) int {
 	n = min(n, p.most)
 	switch {
@@ -35,17 +35,17 @@ func (p *plan) size(n int, careful bool) int {
 	return n
 }
 
-// rest returns the pause that is due, once.
+// rest returns the pause before the next batch, and clears it.
 func (p *plan) rest() (d time.Duration) {
 	d, p.resting = p.resting, 0
 	return d
 }
 
-// committed lets the next batch be longer.
+// committed allows a larger next batch.
 func (p *plan) committed() { p.most, p.conflicts = min(2*p.most, MaxBatchLimit), 0 }
 
-// conflicted makes the next batch shorter, so that it reads fewer keys for a shorter time. It returns the
-// number of conflicts in a row.
+// conflicted makes the next batch smaller, so that it reads fewer keys for a shorter time. It
+// returns the number of consecutive conflicts.
 func (p *plan) conflicted(n int) int {
 	p.most = max(1, n/2)
 	p.conflicts++
@@ -55,16 +55,16 @@ func (p *plan) conflicted(n int) int {
 // done records that n records are done.
 func (p *plan) done(n int) { p.alone, p.suspects = max(0, p.alone-n), max(0, p.suspects-n) }
 
-// An outcome is what an attempt to commit a batch came to.
+// An outcome is the outcome of an attempt to commit a batch.
 type outcome uint8
 
 const (
 	batchCommitted outcome = iota
 	handlerFailed          // HandleBatch
-	sumFailed              // one of the records makes a sum that cannot be made
-	inConflict             // another transaction was faster
-	tooMuch                // for the engine, or an event cannot be judged among others
-	batchFailed            // for another reason, which is not one of the records
+	sumFailed              // the sum of a record's Add is impossible
+	inConflict             // another transaction committed first
+	tooMuch                // too large for the engine, or an event cannot be judged together with others
+	batchFailed            // another error, not caused by a record
 )
 
 func outcomeOf(err error, transactional bool) outcome {
@@ -83,11 +83,11 @@ func outcomeOf(err error, transactional bool) outcome {
 	return batchFailed
 }
 
-// isOverLimit reports whether a batch is too much for the engine, or has an event that it cannot judge
-// while it judges others.
+// isOverLimit reports whether a batch is too large for the engine, or has an event that cannot be
+// judged together with others.
 func isOverLimit(err error) bool { return errors.Is(err, engine.ErrLimit) || isDamage(err) }
 
-// delays are the times between attempts: bounded, exponential, jittered.
+// delays computes the times between attempts: bounded, exponential, jittered.
 type delays struct {
 	first, longest time.Duration
 	flight         *backoff.ExponentialBackOff
@@ -99,8 +99,8 @@ func newDelays(b pauseBounds) *delays {
 	return s
 }
 
-// attempt is the delay after the n-th failed attempt. It depends on n alone, so that it survives a
-// restart.
+// attempt returns the delay after the n-th failed attempt. It depends only on n, so that a restart
+// does not change it.
 func (s *delays) attempt(n uint32) time.Duration {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.MaxInterval, b.Multiplier = s.first, s.longest, 2
@@ -111,7 +111,7 @@ func (s *delays) attempt(n uint32) time.Duration {
 	return min(d, s.longest)
 }
 
-// inFlight is the delay before a record whose event another transaction holds is judged again.
+// inFlight returns the delay before a record is judged again whose event another transaction holds.
 func (s *delays) inFlight() time.Duration { return s.flight.NextBackOff() }
 
 func (s *delays) reset() { s.flight.Reset() }

@@ -14,7 +14,7 @@ import (
 )
 
 // fetches is the number of fetches that the client has in flight or buffered, each of at most
-// maxFetchBytes. The poll loop asks for less while there is little memory.
+// maxFetchBytes. While there is little memory, the poll loop asks for less.
 const (
 	fetches       = 16
 	maxFetchBytes = 50 << 20
@@ -29,9 +29,9 @@ type poller struct {
 	flow *feed.Flow
 }
 
-// pollLoop hands fetched records to the partitions until ctx ends. It does no I/O of its own, and
-// lets the group rebalance between any two polls: the callbacks drain partitions. It returns an
-// error if the client has ended.
+// pollLoop hands fetched records to the partitions until ctx ends. It does no other I/O, and lets
+// the group rebalance between any two polls, when callbacks drain partitions. It returns an error
+// if the client has ended.
 func (l *poller) pollLoop(ctx context.Context) error {
 	client := l.shared.brokers.client
 	defer client.AllowRebalance()
@@ -65,7 +65,7 @@ func (l *poller) pollLoop(ctx context.Context) error {
 	return nil
 }
 
-// fetchLimits are the sizes of fetches with which the client was made.
+// fetchLimits has the sizes of fetches with which the client was created.
 func fetchLimits(client *kgo.Client) (most feed.Plan) {
 	most.Fetch, _ = client.OptValue(kgo.FetchMaxBytes).(int32)
 	most.Partition, _ = client.OptValue(kgo.FetchMaxPartitionBytes).(int32)
@@ -94,8 +94,8 @@ func (l *poller) deliver(ctx context.Context, t *kgo.FetchTopic, f *kgo.FetchPar
 	}
 }
 
-// fetchFailed handles an error of the client: one that the client handles itself is logged, one of
-// the whole consumer ends Run, and any other is passed to the partition, which is paused.
+// fetchFailed handles an error of the client: it logs one that the client handles itself, ends Run
+// for one of the whole consumer, and passes any other to the partition, which it pauses.
 func (l *poller) fetchFailed(tp topicPartition, err error) {
 	l.shared.m.fetchErrors.WithLabelValues(tp.topic).Inc()
 	log := l.shared.opt.Telemetry.Logger
@@ -115,7 +115,7 @@ func (l *poller) fetchFailed(tp topicPartition, err error) {
 }
 
 // interrupt pauses partitions because of an error; their goroutines do the rest. A negative
-// partition means all of the topic.
+// partition means all partitions of the topic.
 func (l *poller) interrupt(tp topicPartition, err error) {
 	all := l.parts.of(tp)
 	if len(all) == 0 {
@@ -133,7 +133,7 @@ func (l *poller) interrupt(tp topicPartition, err error) {
 }
 
 // openPending opens the partitions that have requested it. The client gets an assignment shortly
-// after adjust returns; requests for partitions that it does not have yet are repeated.
+// after adjust returns, so requests for partitions that it does not have yet are repeated.
 func (l *poller) openPending() {
 	asked := l.openings.take()
 	if len(asked) == 0 {

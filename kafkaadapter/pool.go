@@ -12,12 +12,12 @@ import (
 type pool struct {
 	route  *Route
 	states []taskState
-	after  []int // the task to be settled before each, -1 for none
+	after  []int // for each task, the task that must be settled before it, or -1
 
-	settled int // the tasks before it are settled
-	ordered int // the tasks before it have a place in after
-	begun   int // the tasks from here on have not begun
-	end     int // the tasks from here on do not begin
+	settled int // earlier tasks are settled
+	ordered int // earlier tasks are in after
+	begun   int // later tasks have not begun
+	end     int // tasks from here on must not begin
 
 	byKey, byEvent map[string]int // the last task with a key or an event
 	barrier        int            // the last task that runs alone, or -1
@@ -54,7 +54,7 @@ func newPool(route *Route, tasks int) *pool {
 	return w
 }
 
-// order gives the next record its place in the pool.
+// order adds the next record to the pool.
 func (p *partition) order(w *pool, r *delivery) {
 	var rec *Record
 	if r != nil && w.route.Concurrency.key != nil && len(r.Event.ID) > 0 {
@@ -65,12 +65,12 @@ func (p *partition) order(w *pool, r *delivery) {
 	}
 }
 
-// reach is the end of the tasks that the window allows to begin.
+// reach returns the end of the tasks that the window allows to begin.
 func (w *pool) reach() int { return min(w.settled+w.route.Concurrency.window(), len(w.states)) }
 
-// order puts the next task after those with its key or its event; rec is for Concurrency.key. A
-// record without an event is not handled, and waits for no other. It reports false if the application's function for the key
-// panicked: the task then runs alone.
+// order orders the next task after those with its key or its event; rec is for Concurrency.key. A
+// record without an event is not handled and does not wait. order returns false if the
+// application's function for the key panicked: then the task runs alone.
 func (w *pool) order(r *delivery, rec *Record) (ok bool) {
 	task := w.ordered
 	w.ordered++
@@ -125,7 +125,7 @@ func (w *pool) next() (task int, ok bool) {
 	return 0, false
 }
 
-// begin runs f as a task, in a goroutine. A slot must be free.
+// begin runs f as a task in a goroutine. A slot must be free.
 func (w *pool) begin(task int, f func(slot int)) {
 	slot := w.free[len(w.free)-1]
 	w.free = w.free[:len(w.free)-1]
@@ -139,7 +139,7 @@ func (w *pool) begin(task int, f func(slot int)) {
 	}()
 }
 
-// await waits until one of the tasks that have begun has finished, and returns it.
+// await waits until a running task has finished, and returns the task.
 func (w *pool) await() (task int) {
 	r := <-w.returned
 	w.running--
@@ -168,9 +168,9 @@ func (w *pool) drain() {
 	}
 }
 
-// limit stops further tasks from beginning: all of them if the assignment ends, and those after the
-// last one that has begun if the time of the batch is over. Without the latter rule, a handled
-// record would run again if an earlier one were left to the next batch.
+// limit keeps further tasks from beginning: all of them if the assignment ends, and those after the
+// last one that has begun if the time of the batch is over. Otherwise, a handled record would run
+// again if an earlier one were left to the next batch.
 func (w *pool) limit(p *partition, began time.Time) {
 	switch {
 	case w.begun == 0:

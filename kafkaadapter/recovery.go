@@ -11,7 +11,7 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
 
-// A RecoveryPolicy determines where to read if the store and Kafka do not agree on a partition's
+// A RecoveryPolicy determines where to read if the store and Kafka disagree on a partition's
 // offset. The zero value stops the partition with a *PositionError.
 type RecoveryPolicy uint8
 
@@ -41,8 +41,8 @@ func (w RecoveryPolicy) String() string {
 //
 //	kafkaadapter.Recovery{kafkaadapter.ErrBelowLog: kafkaadapter.StartOver}
 //
-// A kind without a policy stops the partition, so that nil stops it at each of them. No policy removes
-// claims: a claimed event is still a duplicate. The policies that a kind can have:
+// A kind without a policy stops the partition, so nil stops it at each kind. No policy removes
+// claims: a claimed event is still a duplicate. The valid policies of each kind:
 //
 //	ErrBelowLog           StartOver
 //	ErrAboveLog           StartOver, TrustKafka
@@ -56,9 +56,10 @@ func (w RecoveryPolicy) String() string {
 //	ErrPartitionsChanged  TrustStore
 type Recovery map[error]RecoveryPolicy
 
-// TrustStoreAlways returns TrustStore for each kind that can have it: a new map, to which policies for
-// other kinds can be added. A partition whose store has another offset than Kafka is then read from
-// the store's, which repeats no work and loses none if the store is the one that the group has used.
+// TrustStoreAlways returns a new Recovery with TrustStore for each kind for which it is valid;
+// policies for other kinds can be added. A partition whose store and Kafka have different offsets
+// is then read from the store's offset, which neither repeats nor loses work if the store is the
+// one that the group has used.
 func TrustStoreAlways() Recovery {
 	r := make(Recovery)
 	for _, d := range disagreements {
@@ -98,7 +99,7 @@ func disagreementOf(kind error) disagreement {
 	panic("hapax: no such disagreement: " + kind.Error())
 }
 
-// waysOf names the key of Recovery and the policies for a kind, for an error's text.
+// waysOf returns the key of Recovery and the policies for a kind, for the text of an error.
 func waysOf(kind error) string {
 	d := disagreementOf(kind)
 	names := make([]string, len(d.ways))

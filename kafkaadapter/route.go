@@ -19,50 +19,51 @@ import (
 type Route struct {
 	// Topics are the topics of this route. Each topic belongs to one route.
 	Topics []string
-	// Mode is the handler with its guarantee: AtMostOnce or Transactional.
+	// Mode is the handler and its guarantee: AtMostOnce or Transactional.
 	Mode Mode
-	// HandlerTimeout bounds one call of the handler: its context ends then, with the cause
-	// ErrHandlerTimeout, and the error that the handler returns is a failed attempt. A handler that
-	// does not watch its context continues to run, and Consumer.Live reports it. 0: not bounded.
+	// HandlerTimeout bounds one call of the handler. When it has passed, the handler's context ends
+	// with the cause ErrHandlerTimeout, and an error of the handler is a failed attempt. A handler
+	// that does not watch its context continues to run, and Consumer.Live reports it. 0 =
+	// unbounded.
 	HandlerTimeout time.Duration
-	// Concurrency lets handlers of one partition run in parallel (Parallel). The zero value: they run one
-	// after the other.
+	// Concurrency lets handlers of one partition run in parallel (Parallel). With the zero value,
+	// they run one after the other.
 	Concurrency Concurrency
 	// DeadLetters configures the topic for records that cannot be handled. It is required for
 	// Transactional and for the policy DeadLetter.
 	DeadLetters *deadletter.Options
 
-	// Scope is the scope of the claims. Empty: the group's name. Topics with one scope share their
-	// ids: ids that are unique only within their topic need identify.Rules.PerTopic or a scope for
-	// each route.
+	// Scope is the scope of the claims. Empty means the group's name. Topics with the same scope
+	// share their ids: ids that are unique only within their topic need identify.Rules.PerTopic or
+	// a scope for each route.
 	Scope string
 	// SharedScope lets another group claim in the same scope: each event is then handled by only
 	// one of the groups.
 	SharedScope bool
-	// Window makes claims last for a time instead of for their week, as SETNX with a time to live
-	// does. A copy of an event is a duplicate if it arrives within the window, by the engine's clock,
-	// or if the timestamps of the two records are less than the window apart: an outage between two
-	// copies does not make the later one new. The event's time decides nothing then: it may be wrong,
-	// differ between copies, or be absent, and TooOld and TooNew do not apply. 0: claims last as long
-	// as their week is retained. At least a millisecond, and at most the engine's retention: a longer
-	// one ends Run with an error.
+	// Window makes claims last for a time instead of for their week, like SETNX with a time to
+	// live. A copy of an event is a duplicate if it arrives within the window, by the engine's
+	// clock, or if the timestamps of the two records are less than the window apart: an outage
+	// between two copies does not make the later one new. The event's time has no effect: it may be
+	// wrong, differ between copies, or be absent, and TooOld and TooNew do not apply. 0 means that
+	// claims last as long as their week is retained. A window is at least a millisecond and at most
+	// the engine's retention: a longer one ends Run with an error.
 	Window time.Duration
 	// Identify has the rules that find the id and the time of a record.
 	Identify identify.Rules
 	// Fingerprint returns the part of a record that is the same in all copies of its event, for
 	// example the value; a hash of 16 bytes is stored with the claim. A record whose id was claimed
-	// with another fingerprint is no copy, and Mismatched decides about it. Empty: the record is not
-	// compared. nil: none is compared, and of two records with one id the second is a duplicate
-	// whatever it contains. The replay of a dead letter is not compared, so that its value can be
-	// corrected. It is called from several goroutines and must not change the record.
+	// with another fingerprint is not a copy, and Mismatched decides about it. If the result is
+	// empty, the record is not compared. If Fingerprint is nil, no record is compared, and the
+	// second of two records with the same id is a duplicate whatever it contains. The replay of a
+	// dead letter is not compared, so that its value can be corrected. Fingerprint is called from
+	// several goroutines and must not change the record.
 	Fingerprint func(r *kgo.Record) []byte
 
 	// TooOld and TooNew are the policies for events outside the weeks that the engine can judge.
 	// The zero value is DeadLetter for Transactional; AtMostOnce requires a choice.
 	TooOld, TooNew Policy
-	// Mismatched is the policy for a record whose id was claimed with another Fingerprint: one of the
-	// two is not handled under its id. The zero value is DeadLetter if there are DeadLetters;
-	// otherwise the partition stops with ErrMismatch.
+	// Mismatched is the policy for a record whose id was claimed with another Fingerprint. The zero
+	// value is DeadLetter if DeadLetters is set; otherwise the partition stops with ErrMismatch.
 	Mismatched Policy
 	// Undecodable is the policy for records without a usable id or time: Reject or DeadLetter. The
 	// zero value is DeadLetter; AtMostOnce without DeadLetters requires Reject.
@@ -80,16 +81,16 @@ type Route struct {
 }
 
 // Concurrency says how many handlers of one partition run in parallel. They run in order for each
-// key: a handler begins when those of all earlier records with its key have ended. Records that
-// name the same event are in order, too.
+// key: a handler begins when those of all earlier records with its key have ended. Records of the
+// same event are also in order.
 //
-// With Transactional each record has a part of the batch's transaction (driver.SubTx): its
-// handler does not see what the others write, and they commit together. Parts are joined in the
-// order of offsets, so the effect in the store is that of the handlers run one after the other. A
-// handler that has read what an earlier record of the batch then wrote runs again, as does one that
-// ran in parallel with an earlier record that failed: effects outside the store happen more often
-// than without Concurrency. Failures, attempts and dead letters mean the same, and after an unclean
-// stop the records that may have been in progress are handled one by one.
+// With Transactional, each record has a part of the batch's transaction (driver.SubTx): its handler
+// does not see the writes of others, and all commit together. Parts are joined in the order of
+// offsets, so the effect in the store is the same as if the handlers had run one after the other. A
+// handler runs again if it has read what an earlier record of the batch wrote later, or if it ran
+// in parallel with an earlier record that failed: effects outside the store happen more often than
+// without Concurrency. Failures, attempts and dead letters have the same meaning, and after an
+// unclean stop the records that may have been in progress are handled one by one.
 type Concurrency struct {
 	handlers int
 	key      func(*Record) []byte
@@ -100,10 +101,10 @@ type Concurrency struct {
 // limits.TxBytes for a record.
 func Parallel(n int) Concurrency { return Concurrency{handlers: n} }
 
-// ByKey returns the concurrency with another key of records than the one that they have in Kafka. key is
-// called from one goroutine for each partition, before the record is judged. It must not change the
-// record, which is the one that the handler gets. Records for which it returns nil have no order among one
-// another; an empty key is one. A record for which it panics is handled alone, after all before it.
+// ByKey returns the concurrency with key in place of the Kafka key of records. key is called in one
+// goroutine for each partition, before the record is judged. It must not change the record, which
+// the handler gets. Records for which key returns nil are not ordered; an empty key is a key. A
+// record for which key panics is handled alone, after all earlier ones.
 func (c Concurrency) ByKey(key func(*Record) []byte) Concurrency {
 	c.key = key
 	return c
@@ -120,12 +121,12 @@ type Policy uint8
 const (
 	_          Policy = iota
 	Reject            // acknowledge without handling; counted (dedup_kafka_skipped_total) and logged
-	Process           // handle it without a claim: it may be handled more than once; counted
+	Process           // handle without a claim: it may be handled more than once; counted
 	DeadLetter        // send it to the dead-letter topic
 )
 
 // A FailedPolicy decides about a record for which the engine returned an error although the store
-// works, for example because a limit is exceeded. For a failure of the store itself, see
+// works, for example because a limit was exceeded. For a failure of the store, see
 // Options.ReopenStore.
 type FailedPolicy uint8
 
@@ -162,7 +163,7 @@ func (r *Route) handlesBatches() bool {
 	return ok && m.HandleBatch != nil
 }
 
-// check rejects a completed route that cannot work. name is the name of its field.
+// check returns an error for a completed route that cannot work. name is the name of its field.
 func (r *Route) check(name string) error {
 	switch {
 	case len(r.Topics) == 0:
@@ -345,9 +346,9 @@ func (o *Options) route(topic string) *Route {
 	return nil
 }
 
-// windowFactor times the number of handlers is the distance that the records that have begun may
-// extend beyond the first unsettled one, so that handlers find records of other keys while a key's
-// next record waits for its turn.
+// windowFactor times the number of handlers is how far records that have begun may extend beyond
+// the first unsettled one, so that handlers find records of other keys while the next record of a
+// key waits.
 const windowFactor = 4
 
 // window is the maximum number of records that have begun and are not settled.

@@ -14,7 +14,7 @@ const (
 	lookingUp   state = iota // asks the brokers for the topic's id, the log's bounds and the end of the last epoch
 	takingOver               // compares these with the store and the group's commit, and becomes the owner in the store
 	signing                  // commits the offset to Kafka with the store's identity
-	failingOpen              // the store is unavailable: begins at Kafka's offset, and commits it with a mark
+	failingOpen              // the store is unavailable: starts at Kafka's offset, and commits it with a mark
 	publishing               // publishes dead letters that the store has and the broker has not acknowledged
 	running                  // handles records
 	unprotected              // the store is unavailable: handles records without claims
@@ -28,13 +28,13 @@ var stateNames = [stateCount]string{"lookingUp", "takingOver", "signing", "faili
 
 func (s state) String() string { return stateNames[s] }
 
-// A status is the state of a partition as its users see it.
+// A status is the visible state of a partition.
 type status struct {
 	state state
 	// why the partition is not read, or was not read before the current try; nil while it is read
 	stop     *StopError
 	nextTry  time.Time   // when a stopped partition is retried; zero if that needs a new assignment
-	adopting *adoption   // submitted, and not ended
+	adopting *adoption   // submitted and not ended
 	adopted  []*adoption // those that have met a further disagreement, which stops the partition
 }
 
@@ -42,14 +42,15 @@ type status struct {
 type stopHook struct {
 	hook    func(*StopError)          // nil: there is none
 	calling chan struct{}             // has room while no call runs
-	next    atomic.Pointer[StopError] // to be reported by a goroutine that has begun; usually nil
+	next    atomic.Pointer[StopError] // the next report of the running goroutine; usually nil
 }
 
 func newStopHook(hook func(*StopError)) stopHook {
 	return stopHook{hook: hook, calling: make(chan struct{}, 1)}
 }
 
-// call reports what e returns once no other call runs. If that is nil, there is no call.
+// call calls the hook with the result of e when no other call runs. If the result is nil, it does
+// not call the hook.
 func (h *stopHook) call(e func() *StopError) {
 	if h.hook == nil {
 		return
@@ -61,8 +62,8 @@ func (h *stopHook) call(e func() *StopError) {
 	}
 }
 
-// begin reports e and does not wait, unless isEnding returns true before. While a call runs, only the last
-// error waits.
+// begin reports e in the background, unless isEnding returns true first. While a call runs, only
+// the last error is kept.
 func (h *stopHook) begin(e *StopError, isEnding func() bool) {
 	if h.hook == nil || h.next.Swap(e) != nil {
 		return
