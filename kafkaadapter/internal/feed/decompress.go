@@ -116,9 +116,12 @@ func (d *Decompressor) decompress(src []byte, codec kgo.CompressionCodecType) ([
 		return d.inner.Decompress(src, codec)
 	}
 	out, err := d.again.inner.Decompress(src, codec)
-	if d.memory == nil || err != nil {
+	if err != nil {
+		return nil, err // the inner one has put the memory back; out may still be in it
+	}
+	if d.memory == nil {
 		d.last = out
-		return out, err
+		return out, nil
 	}
 	kept := slices.Clone(out)
 	d.again.PutDecompressBytes(out)

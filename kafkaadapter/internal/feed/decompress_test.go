@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
@@ -110,5 +111,52 @@ func TestUncountedBatchesShareMemory(t *testing.T) {
 	kept, err := d.Decompress(stream.Bytes(), kgo.CodecZstd)
 	if err != nil || &kept[0] == last {
 		t.Error("records of the client are in memory that is used again", err)
+	}
+}
+
+// The client decompresses batches of several brokers at a time, and readers do so beside it: a batch that is
+// damaged must not make two of them use the same memory.
+func TestDamagedBatchDoesNotShareMemory(t *testing.T) {
+	stream := func(b byte) []byte {
+		var packed bytes.Buffer
+		w, err := zstd.NewWriter(&packed, zstd.WithEncoderCRC(false))
+		for range 1 << 6 {
+			if err == nil {
+				_, err = w.Write(bytes.Repeat([]byte{b}, 1<<10))
+			}
+		}
+		if err = errors.Join(err, w.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return packed.Bytes()
+	}
+	good := stream(1)
+	damaged := append(slices.Clone(good), 0x28, 0xb5, 0x2f, 0xfd, 0, 0, 7, 0, 0) // a frame with a block of a reserved type
+	d, err := NewDecompressor(NewMemory(1<<30, 1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, reader := range []*Decompressor{d, d.Uncounted()} {
+		for range 20 { // a pool may forget
+			if out, err := reader.Decompress(good, kgo.CodecZstd); err != nil || len(out) != 1<<16 {
+				t.Fatal(len(out), err)
+			}
+			if _, err := reader.Decompress(damaged, kgo.CodecZstd); err == nil {
+				t.Fatal("a damaged batch is decompressed")
+			}
+			reader.release()
+			seen := make(map[*byte]bool)
+			for range 8 {
+				b := d.again.GetDecompressBytes(nil, kgo.CodecZstd)
+				if cap(b) == 0 {
+					continue
+				}
+				if at := &b[:1][0]; seen[at] {
+					t.Fatal("two readers decompress into the same memory")
+				} else {
+					seen[at] = true
+				}
+			}
+		}
 	}
 }
