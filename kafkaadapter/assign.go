@@ -169,6 +169,7 @@ func (a *assigner) noLonger(lost map[string][]int32) {
 // assigned is called after each rebalance, before the new partitions are read.
 func (a *assigner) assigned(added map[string][]int32) {
 	a.shared.health.joined.Store(true)
+	a.parts.noteLost(nil)
 	if a.shared.opt.OnRebalance != nil {
 		a.shared.opt.OnRebalance(Assigned, copied(added))
 	}
@@ -216,6 +217,10 @@ func (a *assigner) lost(lost map[string][]int32) {
 	all := a.parts.take(lost)
 	if len(all) == 0 {
 		return
+	}
+	a.parts.noteLost(all)
+	for _, p := range all {
+		a.shared.m.stops.WithLabelValues(p.pos.Topic, "lost").Inc()
 	}
 	args := []any{"group", a.shared.opt.Group, "partitions", len(all)}
 	if err := a.shared.disconnected(); err != nil {

@@ -1,6 +1,8 @@
 package kafkaadapter
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/feed"
@@ -12,7 +14,8 @@ type assignments struct {
 
 	mu     sync.Mutex // guards the fields below; not held during I/O
 	parts  map[topicPartition]*partition
-	closed bool // Run ends: there are no others
+	lost   map[topicPartition]bool // taken away because the member's session has ended, until it has joined again
+	closed bool                    // Run ends: there are no others
 }
 
 func newAssignments(memory *feed.Memory) *assignments {
@@ -62,7 +65,25 @@ func (a *assignments) put(p *partition) (before *partition, ok bool) {
 	before = a.parts[p.tp()]
 	p.before.Store(before)
 	a.parts[p.tp()] = p
+	delete(a.lost, p.tp())
 	return before, true
+}
+
+// noteLost records partitions that were lost, until the next call; nil for none.
+func (a *assignments) noteLost(all []*partition) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lost = make(map[topicPartition]bool, len(all))
+	for _, p := range all {
+		a.lost[p.tp()] = true
+	}
+}
+
+// lostOnes returns the partitions that were lost.
+func (a *assignments) lostOnes() []topicPartition {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Keys(a.lost))
 }
 
 // take removes partitions and returns those that were assigned.

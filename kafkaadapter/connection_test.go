@@ -176,3 +176,28 @@ func TestRunEndsInTimeWithoutBrokers(t *testing.T) {
 		})
 	}
 }
+
+// The series of a lost partition end, except the one that says so, until the member has joined its group again.
+func TestLostPartitionsAreReported(t *testing.T) {
+	r := newRig(t, 2)
+	r.send(t, 0, "a")
+	m := r.start(t, r.work(1, nil))
+	r.untilStored(t, 0, 1)
+	m.counts(t, 0, "partition_stopped", "lost")
+	m.assign.lost(map[string][]int32{r.topic: {0, 7}})
+	m.counts(t, 1, "partition_stopped", "lost", "0")
+	m.counts(t, 1, "partition_stopped", "lost")
+	m.counts(t, 1, "stops_total", "lost")
+	if err := m.Ready(); !errors.Is(err, ErrNotReady) || !m.logs.has("partitions were lost") {
+		t.Errorf("Ready: %v", err)
+	}
+	m.assign.assigned(nil)
+	m.counts(t, 0, "partition_stopped", "lost")
+	m.assign.lost(map[string][]int32{r.topic: {1}})
+	m.counts(t, 1, "partition_stopped", "lost", "1")
+	if p := m.assign.newWorker(topicPartition{r.topic, 1}, nil, 0); p != nil {
+		m.parts.put(p.partition)
+		m.counts(t, 0, "partition_stopped", "lost")
+		m.parts.remove([]*partition{p.partition})
+	}
+}

@@ -32,7 +32,7 @@ func newGauges(s *shared, parts *assignments, readiness func() error, labels pro
 		desc("hold_age_seconds", "Age of the partition's hold, which keeps weeks from expiring; weeks are kept longer if it exceeds the retention.", "topic", "partition"),
 		desc("batch_age_seconds", "Age of the current batch, including its handlers; 0 between batches. It grows while a handler hangs.", "topic", "partition"),
 		desc("partition_paused", "1 for each assigned partition that the application has paused.", "topic", "partition"),
-		desc("partition_stopped", "1 for each assigned partition that is stopped, by reason.", "topic", "partition", "reason"),
+		desc("partition_stopped", "1 for each partition that is stopped, by reason: an assigned one, or one that was lost, until the member has joined its group again.", "topic", "partition", "reason"),
 		desc("unprotected", "1 while the store is unavailable and records are handled without claims, 0 otherwise."),
 		desc("connection", "1 for the present state of the connection to Kafka, 0 for the other states.", "state"),
 		desc("ready", "1 while Ready returns nil, 0 otherwise."),
@@ -69,6 +69,9 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	state, _ := g.shared.reach.State(time.Now())
 	for _, s := range reach.States {
 		is(g.connection, s == state, s.String())
+	}
+	for _, tp := range g.parts.lostOnes() { // their other series end
+		is(g.isStopped, true, tp.topic, strconv.Itoa(int(tp.partition)), "lost")
 	}
 	for _, p := range g.parts.all() {
 		n := strconv.Itoa(int(p.pos.Partition))

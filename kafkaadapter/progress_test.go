@@ -91,6 +91,22 @@ func TestWhatStandsStillIsReported(t *testing.T) {
 		m.untilReady(t)
 		m.stop(t)
 	})
+	t.Run("a batch is not committed", func(t *testing.T) {
+		r := newRig(t, 1)
+		if r.mem == nil {
+			t.Skip("the store is not in memory")
+		}
+		r.send(t, 0, "a")
+		m := r.start(t, r.work(1, nil), soon)
+		r.untilStored(t, 0, 1)
+		r.mem.HoldSyncs()
+		r.send(t, 0, "b")
+		m.checkStands(t, "0", "commit")
+		r.mem.ReleaseSyncs()
+		r.untilStored(t, 0, 2)
+		m.untilReady(t)
+		m.stop(t)
+	})
 	t.Run("a record fails", func(t *testing.T) {
 		r := newRig(t, 1)
 		r.send(t, 0, "a")
