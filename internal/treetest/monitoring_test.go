@@ -177,8 +177,8 @@ func TestOperationsPageHasEachAlertAndReason(t *testing.T) {
 			continue
 		}
 		text := source(t, file)
-		for _, m := range regexp.MustCompile(`\b(?:stop|stopBefore|stopForNow|report|hinder)\("(\w+)"`).FindAllStringSubmatch(text, -1) {
-			reasons = append(reasons, m[1])
+		for _, m := range regexp.MustCompile(`\b(?:stop|stopBefore|stopForNow|report|hinder)\("(\w+)"|stops\.WithLabelValues\([^"]*"(\w+)"\)`).FindAllStringSubmatch(text, -1) {
+			reasons = append(reasons, m[1]+m[2])
 		}
 		for _, function := range []string{"func reasonOf(", "func hindranceOf("} {
 			_, body, _ := strings.Cut(text, function)
