@@ -133,6 +133,7 @@ type simLog struct {
 
 func (l simLog) Append(ctx context.Context, record []byte) (replica.Ack, error) {
 	p, s := l.process, l.process.member.sim
+	record = bytes.Clone(record) // it may arrive late
 	p.step()
 	if p.dead.Load() {
 		return replica.Ack{}, errLostAnswer
@@ -150,7 +151,6 @@ func (l simLog) Append(ctx context.Context, record []byte) (replica.Ack, error) 
 		return ack
 	}
 	later := func() {
-		record = bytes.Clone(record)
 		wait := p.upTo(40 * time.Millisecond)
 		s.late.Go(func() {
 			time.Sleep(wait)
