@@ -88,7 +88,7 @@ func TestADeliveryThatDoesNotReturnIsReported(t *testing.T) {
 				time.Sleep(30*time.Second - 1)
 				synctest.Wait()
 				r.wantLines(c.waitsFor, 0)
-				time.Sleep(1)
+				time.Sleep(time.Nanosecond)
 				synctest.Wait()
 				r.wantLines(c.waitsFor, 1)
 				r.wantWait(c.waitsFor, 30*time.Second)
