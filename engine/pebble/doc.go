@@ -29,8 +29,8 @@
 //   - Options.CacheBytes for blocks: 128 MiB
 //   - 2.5 times Options.PendingBytes, about 50 bytes for each claim, for claims that are not in
 //     tables: 120 and 10 MiB
-//   - up to 8 times PendingBytes, about 1.8 bytes for each claim, for the index of tables with
-//     claims: 384 and 32 MiB
+//   - up to 6 times PendingBytes, about 1.4 bytes for each claim, for the index of tables with
+//     claims: 288 and 24 MiB
 //   - twice Options.MemTableBytes for memtables: 192 and 16 MiB
 //
 // A third memtable, while writes are faster than the disk, takes its memory from the blocks. If

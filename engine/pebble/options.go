@@ -27,7 +27,7 @@ const (
 	memTablePart = 2
 
 	// indexMemory is the memory for filters and indexes of tables with claims in relation to PendingBytes.
-	indexMemory = 8
+	indexMemory = 6
 
 	// runTables is how many times the entries of a table of a run are in PendingBytes. A run of one
 	// bucket then has about four tables, as these are less than half of what is counted there.
@@ -56,7 +56,7 @@ type Options struct {
 	// DefaultPendingBytes, or for MemTableBytes / 2 if that is set and less. Meanwhile as many more
 	// are accepted, and sorting takes a third of it: two and a half times this memory is needed.
 	// Fewer, larger runs of tables are compacted less often; a store with little memory uses a few
-	// megabytes. The filters and indexes of all tables with claims use up to eight times this memory, in
+	// megabytes. The filters and indexes of all tables with claims use up to six times this memory, in
 	// and beyond CacheBytes.
 	PendingBytes uint64
 

@@ -166,7 +166,7 @@ func TestAnIndexIsLimited(t *testing.T) {
 	if err := s.core.recentRuns.Refresh(s.core.db, nil); err != nil {
 		t.Fatal(err)
 	}
-	if limit := s.core.o.indexBytes; limit != 8*smallPending { // see Options.PendingBytes
+	if limit := s.core.o.indexBytes; limit != 6*smallPending { // see Options.PendingBytes
 		t.Errorf("the index may use %d bytes", limit)
 	}
 	all := s.core.recentRuns.Status()

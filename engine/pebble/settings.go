@@ -40,7 +40,7 @@ const (
 	// minLBaseBytes is the least size of the last level from which on there is one more level.
 	minLBaseBytes = 64 << 20
 
-	filterBitsPerKey = 13
+	filterBitsPerKey = 10
 	lastLevel        = 6
 )
 
