@@ -13,14 +13,16 @@ import (
 // Membership is the consumer's part in the group. The zero value is a dynamic member with the classic
 // protocol, cooperative-sticky. The others are made by Static, Pinned and Membership.ServerSide.
 type Membership struct {
+	isStatic   bool
 	instanceID string
 	serverSide bool
+	isFixed    bool // by Pinned, whatever its arguments are
 	pinned     fixedShare
 }
 
 // Static returns the membership of a static member, which keeps its partitions during a restart shorter
 // than the session timeout. No other member of the group has the same instance id.
-func Static(instanceID string) Membership { return Membership{instanceID: instanceID} }
+func Static(instanceID string) Membership { return Membership{isStatic: true, instanceID: instanceID} }
 
 // ServerSide returns the membership with the group protocol of KIP-848, for brokers that support it. The
 // brokers then choose the heartbeat interval (group.consumer.heartbeat.interval.ms, 5 s by default),
@@ -47,7 +49,7 @@ func (m Membership) ServerSide() Membership {
 // committed for the partition, the partition stops with ErrForeignStore. Two processes with one
 // ordinal therefore do not both continue.
 func Pinned(index, count int) Membership {
-	return Membership{pinned: fixedShare{index, count}}
+	return Membership{isFixed: true, pinned: fixedShare{index, count}}
 }
 
 // A fixedShare is the part of the partitions of a pinned consumer.
@@ -79,7 +81,9 @@ func (s fixedShare) has(partition int32) bool { return int(partition)%s.count ==
 
 func (m *Membership) check() error {
 	switch s := m.pinned; {
-	case s == fixedShare{}:
+	case m.isStatic && m.instanceID == "":
+		return fmt.Errorf("%w: Options.Membership is Static without an instance id: name the member", ErrOption)
+	case s == fixedShare{} && !m.isFixed:
 		return nil
 	case s.count < 1 || s.index < 0 || s.index >= s.count:
 		return fmt.Errorf("%w: Options.Membership is Pinned(%d, %d): give an index from 0 to count-1", ErrOption, s.index, s.count)

@@ -128,6 +128,14 @@ func TestChangedNumberOfPinnedConsumersIsNoticed(t *testing.T) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
+	for name, bad := range map[string]Membership{
+		"no replicas": Pinned(0, 0), "no name": Static(""), "no name, on the server's side": Static("").ServerSide(), "pinned by the server": Pinned(0, 1).ServerSide(),
+	} { // they must not become dynamic members, whose partitions move
+		o.Membership = bad
+		if _, err := New(r.eng, o); !errors.Is(err, ErrOption) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 	o.Membership.pinned, o.Membership.instanceID = fixedShare{0, 1}, "static"
 	if _, err := New(r.eng, o); !errors.Is(err, ErrOption) {
 		t.Errorf("pinned and static: %v", err)
