@@ -255,7 +255,7 @@ func (t Tree) Get(key []byte) (record []byte, found bool, err error) {
 	return record, found, err
 }
 
-// ErrStop, returned by fn, ends Each without an error.
+// ErrStop ends Each without an error when fn returns it.
 var ErrStop = errors.New("enough")
 
 // Each calls fn for each entry whose key is at least from, until fn returns an error.
