@@ -139,10 +139,15 @@ func (l *listener[M]) claim(ctx context.Context, ev engine.Event) (engine.Result
 	bound, cancel := context.WithTimeout(ctx, max(l.Options.Lease, silence))
 	defer cancel()
 	r, err := l.eng.TryClaim(bound, ev)
+	return r, stalled(ctx, bound, err)
+}
+
+// stalled wraps err in ErrStalled if bound has ended, and not ctx.
+func stalled(ctx, bound context.Context, err error) error {
 	if err != nil && bound.Err() != nil && ctx.Err() == nil {
-		err = fmt.Errorf("%w: %w", ErrStalled, err)
+		return fmt.Errorf("%w: %w", ErrStalled, err)
 	}
-	return r, err
+	return err
 }
 
 // call calls the handler.
@@ -229,11 +234,13 @@ func (l *listener[M]) enter(ctx context.Context, message M, id string, lease *en
 		return "", nil
 	}
 	group = strings.Clone(l.Options.Group(message))
-	ok, err := l.quota.Enter(ctx, group)
+	bound, cancel := context.WithTimeout(ctx, l.patience()) // the claim is not renewed meanwhile
+	defer cancel()
+	ok, err := l.quota.Enter(bound, group)
 	if ok {
 		return group, nil
 	}
-	if err == nil {
+	if err = stalled(ctx, bound, err); err == nil {
 		err = ErrTooMany
 	}
 	return "", l.release(context.WithoutCancel(ctx), id, lease, fmt.Errorf("%w: %s", err, l.Options.Telemetry.IDs.Text(id)))

@@ -12,7 +12,8 @@ import (
 )
 
 // ErrStalled means that the store has not answered for longer than the lease, or 30 seconds if that is longer.
-// The message is neither handled nor claimed; the error also wraps context.DeadlineExceeded.
+// The message is not handled, and its claim is withdrawn, or ends with the lease. The error also wraps
+// context.DeadlineExceeded.
 var ErrStalled = errors.New("listener: the store has not answered: check its disk")
 
 // silence is how long a delivery may wait before that is reported, and how often it is repeated.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/listener"
 	"github.com/hapax-dev/hapax/telemetry"
 )
@@ -150,4 +151,49 @@ func TestListenersThatShareARegistryShareTheGauge(t *testing.T) {
 	if _, err := listener.Wrap(r.eng, h.handle, listener.Options[message]{ID: idOf, Telemetry: telemetry.Options{Registerer: other}}); err == nil {
 		t.Error("another metric with the name is no error")
 	}
+}
+
+// The count of a group is also read from the store.
+func TestADeliveryEndsWhenTheStoreStallsAtItsGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var h counting
+		stall := true
+		f := r.wrap(h.handle, func(o *listener.Options[message]) {
+			o.MaxPerGroup, o.Group = 2, func(message) string {
+				if stall {
+					stall = false
+					r.mem.HoldSyncs()
+					go func() {
+						if err := r.eng.Update(ctx, func(tx *engine.Tx) error { return tx.Put([]byte("k"), nil) }); err != nil {
+							t.Error(err)
+						}
+					}()
+					synctest.Wait()
+				}
+				return "all"
+			}
+		})
+		began := time.Now()
+		done := make(chan error, 1)
+		go func() { done <- f(ctx, message{"a"}) }()
+		select {
+		case err := <-done:
+			if !errors.Is(err, listener.ErrStalled) {
+				t.Errorf("after %v: %v", time.Since(began), err)
+			}
+		case <-time.After(time.Hour):
+			t.Error("a delivery has waited for an hour")
+		}
+		h.want(t, 0)
+		r.mem.ReleaseSyncs()
+		synctest.Wait()
+		if t.Failed() {
+			return
+		}
+		time.Sleep(listener.DefaultLease)
+		wantNil(t, f(ctx, message{"a"}))
+		h.want(t, 1)
+		r.eng.Close()
+	})
 }
