@@ -55,7 +55,7 @@ type Options struct {
 // which is then empty; or the error of an invalid field. Packages that have Options.Telemetry call it.
 func (o Options) Complete() (Options, error) {
 	if o.Namespace != "" && !namespaces.MatchString(o.Namespace) {
-		return o, fmt.Errorf("Namespace is %q: give letters, digits and '_', not beginning with a digit", o.Namespace)
+		return o, fmt.Errorf("%s is %q: give letters, digits and '_', not beginning with a digit", "Namespace", o.Namespace) // after the name of the options
 	}
 	if err := o.IDs.Check(); err != nil {
 		return o, fmt.Errorf("IDs: %w", err)
