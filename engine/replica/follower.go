@@ -53,6 +53,7 @@ type follower struct {
 	seq      uint64        // of the newest batch in the copy, by its own number
 	position position
 	valid    validity // at the last record that was read
+	restored bool     // a copy was damaged while it was brought up to date: if the next one is, too, that ends it
 	reader   bodyReader
 	state    []storage.StateWrite // used by apply
 	restore  Restore
@@ -135,13 +136,17 @@ func (f *follower) read(ctx context.Context, to int64, until func(offset int64, 
 		}
 		at := f.position.offset
 		if at >= 0 && at < start {
+			// The copy may be all that remains of a log whose beginning was removed.
+			if _, err := f.first(ctx); err != nil {
+				return err
+			}
 			if err := f.discard(fmt.Errorf("the log begins at offset %d, the copy is at %d", start, at)); err != nil {
 				return err
 			}
 			continue
 		}
 		if at >= min(end, to) {
-			err = f.isLost(ctx, start, lost("it ends at offset %d, the copy is at %d", end, at))
+			err = f.isLost(ctx, lost("it ends at offset %d, the copy is at %d", end, at))
 		} else {
 			err = f.readFrom(ctx, max(start, at), to, until)
 		}
@@ -154,9 +159,10 @@ func (f *follower) read(ctx context.Context, to int64, until func(offset int64, 
 			} else if f.position.offset < now {
 				continue
 			}
-			err = f.isLost(ctx, start, lost("it does not have offset %d any more", f.position.offset))
+			err = f.isLost(ctx, lost("it does not have offset %d any more", f.position.offset))
 		}
-		if errors.Is(err, storage.ErrDamaged) {
+		if errors.Is(err, storage.ErrDamaged) && !f.restored {
+			f.restored = true
 			err = cmp.Or(f.discard(err), errDiscarded)
 		}
 		if !errors.Is(err, errDiscarded) {
@@ -192,7 +198,7 @@ func (f *follower) readFrom(ctx context.Context, from, to int64, until func(offs
 		return failed == nil && (until == nil || !until(offset, value))
 	})
 	if errors.Is(failed, errOtherRecord) {
-		return f.isLost(ctx, 0, lost("the record at offset %d is not the one that the copy has", from))
+		return f.isLost(ctx, lost("the record at offset %d is not the one that the copy has", from))
 	}
 	if failed != nil {
 		return failed
@@ -204,19 +210,44 @@ var errOtherRecord = errors.New("another record")
 
 // isLost decides whether the log has lost records, or is another one than that of the copy: then the copy
 // is discarded.
-func (f *follower) isLost(ctx context.Context, start int64, loss error) error {
-	var first validity
-	err := f.log.Read(ctx, start, start+1, func(_ int64, value []byte) bool {
-		_, _ = first.next(value) // what it is shows when it is read
-		return false
-	})
-	if err != nil && !errors.Is(err, ErrOutOfRange) {
+func (f *follower) isLost(ctx context.Context, loss error) error {
+	first, err := f.first(ctx)
+	if err != nil && !errors.Is(err, ErrChangelogDamaged) && !errors.Is(err, storage.ErrNewerFormat) {
 		return err
 	}
 	if first.token != (token{}) && first.id != f.copy.Identity() {
 		return cmp.Or(f.discard(errors.New("the changelog is that of another store")), errDiscarded)
 	}
 	return loss
+}
+
+// first reads the first record of the log, and does not wait for one. It fails with ErrChangelogDamaged
+// if the log's beginning was removed.
+func (f *follower) first(ctx context.Context) (first validity, err error) {
+	start, end, err := f.log.Bounds(ctx)
+	if err != nil {
+		return first, err
+	}
+	if start >= end {
+		if start > 0 {
+			err = removed(start)
+		}
+		return first, err
+	}
+	var failed error
+	err = f.log.Read(ctx, start, start+1, func(_ int64, value []byte) bool {
+		_, failed = first.next(value)
+		return false
+	})
+	if errors.Is(err, ErrOutOfRange) {
+		err = nil
+	}
+	return first, cmp.Or(failed, err)
+}
+
+// removed is the error of a log that begins at an offset and has no open record: it is not a new one.
+func removed(start int64) error {
+	return damaged("all records before offset %d were removed, and none follows", start)
 }
 
 // restoreBatch applies the batch that was read to the copy.

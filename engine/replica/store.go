@@ -74,7 +74,7 @@ func Open(ctx context.Context, log Log, copies Copies, o Options) (*Store, error
 // count, because another member was faster.
 func (w *writer) takeOver(ctx context.Context) (owner bool, err error) {
 	f := w.follower
-	_, end, err := f.log.Bounds(ctx)
+	start, end, err := f.log.Bounds(ctx)
 	if err == nil {
 		err = f.read(ctx, end, nil)
 	}
@@ -83,6 +83,9 @@ func (w *writer) takeOver(ctx context.Context) (owner bool, err error) {
 	}
 	open := openRecord{id: f.valid.id, token: newToken(), prev: f.valid.token}
 	if open.prev == (token{}) {
+		if start > 0 {
+			return false, removed(start)
+		}
 		open.id = storage.NewIdentity()
 	}
 	record := open.encode()

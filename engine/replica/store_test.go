@@ -412,13 +412,13 @@ func TestTrimmedLogIsDamaged(t *testing.T) {
 			t.Error("a record was appended to a damaged log")
 		}
 	}
-	// a copy before the log's start
+	// a copy before the log's start stays: the log cannot restore it
 	log, copies := written(t)
 	s := &counted{Store: open(t, log, place())}
 	mustPut(t, s, 4, 5)
 	log.Trim(5)
 	refused(t, log, copies, replica.ErrChangelogDamaged)
-	if copies.gone != 1 {
+	if copies.gone > 0 {
 		t.Errorf("the copy was removed %d times", copies.gone)
 	}
 }
