@@ -119,7 +119,7 @@ func TestSlowBrokerStopsOnlyItsPartitions(t *testing.T) {
 	const partitions = 6
 	r := newRigAt(t, kafkatest.Options{Nodes: 3}, partitions)
 	cluster := r.Cluster(t)
-	slow := (cluster.CoordinatorFor(r.group) + 1) % 3 // the coordinator's connection is also that of commits
+	slow := (cluster.CoordinatorFor(r.group) + 1) % 3      // the coordinator's connection is also that of commits
 	for p, leader := range []int32{slow, (slow + 1) % 3} { // the leaders of the others are random
 		if err := cluster.MoveTopicPartition(r.topic, int32(p), leader); err != nil {
 			t.Fatal(err)

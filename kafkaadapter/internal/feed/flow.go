@@ -70,17 +70,22 @@ func (f *Flow) Wait(ctx context.Context, urgent func() bool) (holding bool) {
 			busy = now
 		}
 		hurry := now.Sub(fed) > starveAfter || now.Sub(busy) > idleAfter
-		for _, q := range r.full {
-			if late || q.isSlow() || q.owner.IsPaused() || hurry && q.isOver() {
-				q.owner.Pause(q.pause)
-			}
-		}
+		pauseFull(r.full, late, hurry)
 		if hurry && !full || f.memory.closed.Load() && late {
 			break
 		}
 		f.rest(time.Since(now))
 	}
 	return f.memory.closed.Load()
+}
+
+// pauseFull pauses the partitions of full queues for which others should not wait.
+func pauseFull(full []*Queue, late, hurry bool) {
+	for _, q := range full {
+		if late || q.isSlow() || q.owner.IsPaused() || hurry && q.isOver() {
+			q.owner.Pause(q.pause)
+		}
+	}
 }
 
 // rest waits before the next look, in relation to what a look takes: there may be many queues.
