@@ -57,10 +57,11 @@ var (
 	ErrNoProgress = errors.New("hapax: the partition makes no progress")
 
 	// ErrSelfConflict means that a record's transaction conflicts again and again, although the other partitions
-	// wait for it: what its handler reads through tx is written outside tx each time while the handler runs. The
-	// error also wraps an engine.ConflictError with the key, if that is one of the application's. The record is
-	// tried again after a backoff; it does not become a dead letter.
-	ErrSelfConflict = errors.New("hapax: the transaction conflicts with itself: the handler, or what it calls or waits for, writes outside tx what the handler has read through tx; read and write the key through tx, or both outside it")
+	// wait for it: what its handler reads through tx is written outside tx each time while the handler runs, by
+	// the handler itself or by a part of the application that takes no turns. The error also wraps an
+	// engine.ConflictError with the key, if that is one of the application's. The record is tried again after a
+	// backoff; it does not become a dead letter.
+	ErrSelfConflict = errors.New("hapax: the transaction conflicts with itself: the handler, what it calls or waits for, or another part of the application writes outside tx what the handler has read through tx; read and write the key through tx, or both outside it")
 
 	// ErrSilent means that for longer than SilenceTimeout the broker has not sent the records
 	// that it has of a partition, or has not answered. The client keeps retrying.
