@@ -143,7 +143,9 @@ func (m *middleware) answer(w http.ResponseWriter, r *http.Request, tenant strin
 // run runs the handler unless the tenant has too many keys.
 func (m *middleware) run(w http.ResponseWriter, r *http.Request, tenant string, lease *engine.Lease, next http.Handler) {
 	x := newRun(m, w, r, tenant, lease)
-	ok, err := m.quota.Enter(r.Context(), tenant)
+	ctx, cancel := context.WithTimeout(r.Context(), m.opt.Lease) // nothing renews the lease meanwhile
+	ok, err := m.quota.Enter(ctx, tenant)
+	cancel()
 	if ok {
 		defer m.quota.Leave(tenant)
 		x.serve(next)

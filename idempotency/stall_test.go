@@ -89,3 +89,36 @@ func TestUpdateEndsWithItsContextWhileTheStoreStalls(t *testing.T) {
 		e.Close()
 	})
 }
+
+// The count of a tenant's keys is read from the store while nothing renews the lease.
+func TestAStallAtTheCountOfKeysEndsWithTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := storetest.NewMem(storage.Identity{})
+		e := openEngine(t, m, nil)
+		handler, runs := counting()
+		stall := true
+		ask := limited(t, e, func() time.Time {
+			if stall {
+				stall = false
+				m.HoldSyncs()
+				go func() {
+					if err := e.Update(context.WithoutCancel(t.Context()), func(tx *engine.Tx) error { return tx.Put([]byte("k"), nil) }); err != nil {
+						t.Error(err)
+					}
+				}()
+				synctest.Wait()
+				time.AfterFunc(time.Hour, m.ReleaseSyncs)
+			}
+			return time.Now()
+		}, handler)
+		began := time.Now()
+		w := ask("a", "k")
+		if took := time.Since(began); took > 2*idempotency.DefaultLease || runs.Load() != 0 {
+			t.Errorf("answered after %v, %d runs", took, runs.Load())
+		}
+		want(t, w, 503, false)
+		time.Sleep(time.Hour)
+		want(t, ask("a", "k"), 201, false)
+		e.Close()
+	})
+}
