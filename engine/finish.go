@@ -11,7 +11,7 @@ import (
 )
 
 // Finish makes the claim Done and stores data with it, durably on return: every Duplicate of the
-// event has exactly these bytes in Record.Data, up to limits.DataBytes. It returns ErrLeaseLost if
+// event has exactly these bytes in ClaimRecord.Data, up to limits.DataBytes. It returns ErrLeaseLost if
 // the lease no longer holds the claim; then nothing is changed, and another caller's result
 // remains.
 //
@@ -99,7 +99,7 @@ func (tx *Tx) Finish(l *Lease, data []byte) error {
 }
 
 // SetData stores data with a claim that this transaction has made: every Duplicate of the event has
-// exactly these bytes in Record.Data. A pending claim becomes Done. A rollback to an earlier
+// exactly these bytes in ClaimRecord.Data. A pending claim becomes Done. A rollback to an earlier
 // savepoint undoes SetData. If the transaction has not claimed the event, or has rolled the claim
 // back, SetData returns ErrNotClaimed.
 func (tx *Tx) SetData(ev Event, data []byte) error {

@@ -25,7 +25,7 @@ import (
 // Run was running needs such a second call, because the client must first find the new topic. If ctx
 // ends first, its error is returned, and the policy may still be applied: until then a further call
 // for the partition returns ErrNotStopped at once. OnStop must not wait
-// for AdoptOffset: the partition waits for the hook.
+// for AdoptOffset: the partition waits for OnStop.
 func (c *Consumer) AdoptOffset(ctx context.Context, topic string, partition int32, policy RecoveryPolicy, reason string) error {
 	if reason == "" {
 		return fmt.Errorf("%w: AdoptOffset needs a reason: state who decided and why", ErrOption)

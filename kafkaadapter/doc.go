@@ -79,10 +79,10 @@
 //
 // # Rebalances and shutdown
 //
-// A revoked partition waits for its running handler for at most Options.DrainTimeout, or
-// Options.DrainTimeout when Run ends. Then the handler's context ends and the partition is
-// fenced: the owner of a partition is a key in the store that each batch reads, so no batch of an
-// earlier owner commits. Lost partitions are fenced at once. Handlers should watch their context.
+// When a partition is revoked or Run ends, its running handler may continue for at most
+// Options.DrainTimeout. Then the handler's context ends and the partition is fenced: the owner of a
+// partition is a key in the store that each batch reads, so no batch of an earlier owner commits.
+// Lost partitions are fenced at once. Handlers should watch their context.
 //
 // # Reserved names
 //
@@ -95,8 +95,8 @@
 // # Metrics
 //
 // These metrics are registered with Options.Telemetry.Registerer from New until Run returns. In
-// addition to the labels listed, all have the labels group and member
-// (that of Static, or the index of Pinned). No label contains an id or a key.
+// addition to the labels listed, all have the labels group and member:
+// the id of Static, the index of Pinned, empty for a dynamic member. No label contains an id or a key.
 //
 //	metric                               kind       labels                    figure
 //	dedup_kafka_records_total            counter    topic, outcome            records of committed batches, by verdict; AtMostOnce: counted when the handlers have begun, without withdrawn claims

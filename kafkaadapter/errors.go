@@ -21,7 +21,7 @@ var (
 	ErrNoAttemptLimit = errors.New("hapax: Transactional needs a limit of attempts: set MaxAttempts to 1 or more")
 
 	// ErrNoHandler is returned by New for a mode without a handler.
-	ErrNoHandler = errors.New("hapax: the mode has no handler: set Handle, or HandleBatch of Transactional")
+	ErrNoHandler = errors.New("hapax: the mode has no handler: give AtMostOnce a function, or set Handle or HandleBatch of Transactional")
 
 	// ErrTwoHandlers is returned by New for a Transactional with both handlers.
 	ErrTwoHandlers = errors.New("hapax: Transactional has Handle and HandleBatch: set one of them")

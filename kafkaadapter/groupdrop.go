@@ -21,7 +21,7 @@ type GroupDropPlan struct {
 	// Holds are the names of the holds that are released, see HoldNames.
 	Holds []string
 	// Scopes are the scopes that are no longer reserved for the group, so that another group may
-	// claim in them. Their claims remain, see engine.PlanScopeDrop.
+	// claim in them. Their claims remain, see engine.Retention.PlanScopeDrop.
 	Scopes []string
 	// Notes is the number of the adapter's keys that are removed: owners of partitions, attempts,
 	// adopted offsets, topics that were first read at their end, the assignment of pinned

@@ -24,7 +24,7 @@ type hold struct {
 }
 
 // HoldNames returns the names of the holds of a consumer group's partitions, for
-// engine.PlanScopeDrop or ReleaseHold when the group is no longer used. No consumer of the group
+// engine.Retention.PlanScopeDrop or ReleaseHold when the group is no longer used. No consumer of the group
 // may run meanwhile. The group's offsets remain: if it is used again, its consumers continue after
 // the last handled record.
 func HoldNames(ctx context.Context, eng *engine.Engine, group string) (names []string, err error) {

@@ -53,7 +53,7 @@ func (b *binder) connect(ctx context.Context) error {
 	var err error
 	if l != nil {
 		eng = l.eng
-	} else if eng, err = b.callFailOpen(ctx); err != nil {
+	} else if eng, err = b.callReopenStore(ctx); err != nil {
 		if ctx.Err() == nil {
 			b.shared.loseStore(nil, err)
 		}
@@ -90,8 +90,8 @@ func (b *binder) bindInTime(ctx context.Context, eng *engine.Engine) (*link, err
 	}
 }
 
-// callFailOpen calls Options.ReopenStore, and does not wait for it beyond ctx.
-func (b *binder) callFailOpen(ctx context.Context) (*engine.Engine, error) {
+// callReopenStore calls Options.ReopenStore, and does not wait for it beyond ctx.
+func (b *binder) callReopenStore(ctx context.Context) (*engine.Engine, error) {
 	type result struct {
 		eng *engine.Engine
 		err error
@@ -140,7 +140,7 @@ func (b *binder) reopenLoop(ctx context.Context) {
 // be tried again.
 func (b *binder) reopen(ctx context.Context) (done bool) {
 	var l *link
-	eng, err := b.callFailOpen(ctx)
+	eng, err := b.callReopenStore(ctx)
 	if err == nil {
 		l, err = b.bindInTime(ctx, eng)
 	}

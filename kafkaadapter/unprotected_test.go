@@ -694,7 +694,7 @@ func TestOffsetResetWithoutTheStoreIsNotAdopted(t *testing.T) {
 	r.wantHandled(t, "a", "b")
 }
 
-// The mark says which records may be claimed and not handled, also to a process without FailOpen.
+// The mark says which records may be claimed and not handled, also to a process without ReopenStore.
 func TestProcessWithoutFailOpenHeedsTheMark(t *testing.T) {
 	for keep := range 2 {
 		t.Run(fmt.Sprintf("keep=%d", keep), func(t *testing.T) {

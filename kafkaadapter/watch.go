@@ -106,7 +106,7 @@ func reportStanding(p *partition, reason string, err error) {
 	}
 	p.c.m.stops.WithLabelValues(p.pos.Topic, reason).Inc()
 	p.log.Error("partition makes no progress", "reason", reason, "error", err)
-	p.onStop.begin(e, p.isEnding) // the other partitions do not wait for the hook
+	p.onStop.begin(e, p.isEnding) // the other partitions do not wait for OnStop
 }
 
 // reportProgress ends the report of reportStanding.
