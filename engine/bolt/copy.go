@@ -14,7 +14,7 @@ import (
 // replica), so that it may lose them. Its batches are not synced one by one: a wait returns at once. The
 // end of the process loses nothing; a power cut may leave a file without the newest batches, also
 // confirmed ones, or a damaged one, for which Open returns storage.ErrDamaged. What was there when a
-// sidecar was written, or when a bucket was dropped, was synced before.
+// sidecar was written, or when a bucket was dropped, was synced before. Open does not open it as a store.
 type Copy struct {
 	dir string
 	o   Options
@@ -49,8 +49,8 @@ func (c *Copy) open(id storage.Identity) (storage.Store, error) {
 }
 
 // Remove removes the files of a copy that is not open. The identity is removed last: until then, what
-// remains is damaged, and not a store with fewer batches. If the directory has other files, nothing is
-// removed.
+// remains is damaged, and not a store with fewer batches. If the directory has other files or a store that
+// is no copy, nothing is removed.
 func (c *Copy) Remove() (err error) {
 	d, err := storedir.Open(c.dir)
 	if err != nil {
@@ -63,6 +63,9 @@ func (c *Copy) Remove() (err error) {
 	names, err := d.List(".")
 	if err != nil {
 		return fmt.Errorf("hapax: removing a copy: %w", err)
+	}
+	if _, err := sidecar.ReadIdentity(d.FS(), d.Path(), sidecar.Bolt.Copy()); errors.Is(err, storage.ErrForeign) {
+		return err
 	}
 	var ours []string
 	for _, name := range names {

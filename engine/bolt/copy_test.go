@@ -120,3 +120,37 @@ func TestTornCopyIsDamagedOrAPrefix(t *testing.T) {
 		t.Errorf("%d are damaged, %d are not", damaged, whole)
 	}
 }
+
+// A copy may lack acknowledged claims, and a store of its own is all that there is: neither is opened,
+// or removed, as the other. A backup of a copy is a store of its own.
+func TestCopyIsAnotherKindOfStore(t *testing.T) {
+	dir, backup := filepath.Join(t.TempDir(), "copy"), filepath.Join(t.TempDir(), "backup")
+	s, err := CopyIn(dir, Options{}).Create(storage.NewIdentity())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustApply(t, s.(*Store), stateBatch(1))
+	if err := errors.Join(s.Backup(t.Context(), backup), s.Verify(t.Context(), func(problem string) { t.Error(problem) }), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir, Options{}); !errors.Is(err, storage.ErrForeign) {
+		t.Errorf("a copy is opened as a store: %v", err)
+	}
+	own, err := Open(backup, Options{})
+	if err != nil || own.LastSeq() != 1 || own.Close() != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(backup, fileName), 100); err != nil { // it is damaged, too
+		t.Fatal(err)
+	}
+	c := CopyIn(backup, Options{})
+	if _, err := c.Open(); !errors.Is(err, storage.ErrForeign) {
+		t.Errorf("a store is opened as a copy: %v", err)
+	}
+	if _, err := c.Create(storage.NewIdentity()); !errors.Is(err, storage.ErrForeign) {
+		t.Errorf("a copy is created over a store: %v", err)
+	}
+	if err := c.Remove(); !errors.Is(err, storage.ErrForeign) {
+		t.Errorf("a store is removed as a copy: %v", err)
+	}
+}

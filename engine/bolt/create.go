@@ -21,8 +21,8 @@ import (
 // The directory is a store only after the last step. A claims.bolt without HAPAX is replaced only
 // if it has no batch, so that a store whose HAPAX was lost is not taken for a new one. survey
 // changes nothing.
-func survey(dir *storedir.Dir) (exists bool, err error) {
-	_, err = sidecar.ReadIdentity(dir.FS(), dir.Path(), sidecar.Bolt)
+func survey(dir *storedir.Dir, kind sidecar.Kind) (exists bool, err error) {
+	_, err = sidecar.ReadIdentity(dir.FS(), dir.Path(), kind)
 	if err == nil {
 		return true, nil
 	}
@@ -89,7 +89,7 @@ func create(dir *storedir.Dir, o Options) error {
 		err = install(dir, newFileName)
 	}
 	if err == nil {
-		err = sidecar.WriteIdentity(dir.FS(), dir.Path(), sidecar.Bolt, id)
+		err = sidecar.WriteIdentity(dir.FS(), dir.Path(), o.kind(), id)
 	}
 	if err != nil {
 		return fmt.Errorf("hapax: creating the store: %w", err)

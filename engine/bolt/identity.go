@@ -20,7 +20,7 @@ func (i *identity) raiseFormat() error {
 	if i.raised {
 		return nil
 	}
-	if err := sidecar.WriteIdentity(i.core.files(), i.core.dir.Path(), sidecar.Bolt, i.id); err != nil {
+	if err := sidecar.WriteIdentity(i.core.files(), i.core.dir.Path(), i.core.o.kind(), i.id); err != nil {
 		return fmt.Errorf("raising the format of the store: %w", err)
 	}
 	i.raised = true

@@ -118,6 +118,14 @@ type copyOptions struct {
 	identity storage.Identity // with which the store is created, zero if it must exist
 }
 
+// kind returns the kind of the store.
+func (o *Options) kind() sidecar.Kind {
+	if o.copy != nil {
+		return sidecar.Bolt.Copy()
+	}
+	return sidecar.Bolt
+}
+
 // identity returns the identity of a store that is created.
 func (o *Options) identity() (storage.Identity, error) {
 	switch {

@@ -79,7 +79,7 @@ func newStore(dir *storedir.Dir, o Options) *Store {
 
 func (s *Store) open() error {
 	// Check before creating the lock file, so that a foreign directory remains unchanged.
-	if _, err := survey(s.core.dir); err != nil {
+	if _, err := survey(s.core.dir, s.core.o.kind()); err != nil {
 		return err
 	}
 	if err := s.core.dir.Lock(s.core.o.LockTimeout); err != nil {
@@ -89,7 +89,7 @@ func (s *Store) open() error {
 		s.core.o.Logger.Warn("hapax: " + warning)
 	}
 	s.core.dir.Protect(isOurs)
-	exists, err := survey(s.core.dir)
+	exists, err := survey(s.core.dir, s.core.o.kind())
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (s *Store) open() error {
 			return err
 		}
 	}
-	if s.identity.id, err = sidecar.ReadIdentity(s.core.dir.FS(), s.core.dir.Path(), sidecar.Bolt); err != nil {
+	if s.identity.id, err = sidecar.ReadIdentity(s.core.dir.FS(), s.core.dir.Path(), s.core.o.kind()); err != nil {
 		return err
 	}
 	format, err := sidecar.ReadFormat(s.core.dir.FS(), s.core.dir.Path())

@@ -14,7 +14,7 @@ type verifier struct {
 }
 
 func (v *verifier) Verify(ctx context.Context, report func(problem string)) error {
-	id, err := sidecar.ReadIdentity(v.core.dir.FS(), v.core.dir.Path(), sidecar.Bolt)
+	id, err := sidecar.ReadIdentity(v.core.dir.FS(), v.core.dir.Path(), v.core.o.kind())
 	switch {
 	case err != nil:
 		report(err.Error())

@@ -13,6 +13,7 @@ import (
 // replica), so that it may lose them. Its batches are not synced one by one: a wait returns at once, and
 // a power cut, or the end of the process, may take the newest ones, also confirmed ones. What remains is
 // without a gap, and contains all batches that a sidecar, a table or a drop depends on.
+// Open does not open it as a store.
 type Copy struct {
 	dir string
 	o   Options
@@ -47,8 +48,8 @@ func (c *Copy) open(id storage.Identity) (storage.Store, error) {
 }
 
 // Remove removes the files of a copy that is not open. The identity is removed last: until then, what
-// remains is damaged, and not a store with fewer batches. If the directory has other files, nothing is
-// removed.
+// remains is damaged, and not a store with fewer batches. If the directory has other files or a store that
+// is no copy, nothing is removed.
 func (c *Copy) Remove() (err error) {
 	d, err := openDisk(c.o.FS, c.dir)
 	if err != nil {
@@ -60,6 +61,9 @@ func (c *Copy) Remove() (err error) {
 	}
 	names, err := d.names()
 	if err != nil {
+		return err
+	}
+	if _, err := sidecar.ReadIdentity(sidecarFS{d}, d.dir, sidecar.Pebble.Copy()); errors.Is(err, storage.ErrForeign) {
 		return err
 	}
 	var ours []string

@@ -198,3 +198,37 @@ func TestCopyIsRemoved(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A copy may lack acknowledged claims, and a store of its own is all that there is: neither is opened,
+// or removed, as the other. A backup of a copy is a store of its own.
+func TestCopyIsAnotherKindOfStore(t *testing.T) {
+	disk, _, s := copyWith(t, 5, 3)
+	o := Options{FS: disk, SmallTables: true}
+	if err := errors.Join(s.Backup(t.Context(), "backup"), s.Verify(t.Context(), func(problem string) { t.Error(problem) }), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open("copy", o); !errors.Is(err, storage.ErrForeign) {
+		t.Errorf("a copy is opened as a store: %v", err)
+	}
+	own, err := Open("backup", o)
+	if err != nil || own.LastSeq() != 5 || own.Close() != nil {
+		t.Fatal(err)
+	}
+	c := CopyIn("backup", o)
+	for _, damage := range []bool{false, true} {
+		if damage {
+			if err := disk.Remove(disk.PathJoin("backup", attestName)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := c.Open(); !errors.Is(err, storage.ErrForeign) {
+			t.Errorf("a store is opened as a copy: %v", err)
+		}
+		if _, err := c.Create(storage.NewIdentity()); !errors.Is(err, storage.ErrForeign) {
+			t.Errorf("a copy is created over a store: %v", err)
+		}
+		if err := c.Remove(); !errors.Is(err, storage.ErrForeign) {
+			t.Errorf("a store is removed as a copy: %v", err)
+		}
+	}
+}

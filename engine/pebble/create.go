@@ -13,8 +13,8 @@ import (
 
 // refuseForeign rejects a foreign directory or a store of a newer format before anything is
 // written. Everything is checked again under the lock.
-func refuseForeign(d *disk) error {
-	_, err := sidecar.ReadIdentity(sidecarFS{d}, d.dir, sidecar.Pebble)
+func refuseForeign(d *disk, kind sidecar.Kind) error {
+	_, err := sidecar.ReadIdentity(sidecarFS{d}, d.dir, kind)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -134,12 +134,12 @@ func create(c *core) error {
 	if err := writeAttestation(d, attestation{manifest: d.manifests.durable()}); err != nil {
 		return err
 	}
-	return finishCreation(d, id)
+	return finishCreation(d, c.o.kind(), id)
 }
 
 // finishCreation completes the directory so that Open accepts it.
-func finishCreation(d *disk, id storage.Identity) error {
-	if err := sidecar.WriteIdentity(sidecarFS{d}, d.dir, sidecar.Pebble, id); err != nil {
+func finishCreation(d *disk, kind sidecar.Kind, id storage.Identity) error {
+	if err := sidecar.WriteIdentity(sidecarFS{d}, d.dir, kind, id); err != nil {
 		return err
 	}
 	if err := d.fault.get(); err != nil {

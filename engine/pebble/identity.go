@@ -25,7 +25,7 @@ func (i *identity) raiseFormat() error {
 	}
 	i.raising.Lock()
 	defer i.raising.Unlock()
-	if err := sidecar.WriteIdentity(sidecarFS{i.core.disk}, i.core.disk.dir, sidecar.Pebble, i.id); err != nil {
+	if err := sidecar.WriteIdentity(sidecarFS{i.core.disk}, i.core.disk.dir, i.core.o.kind(), i.id); err != nil {
 		return fmt.Errorf("hapax: raising the format of the store: %w", err)
 	}
 	if err := i.core.fault.get(); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 	"github.com/hapax-dev/hapax/internal/untrusted"
 )
 
@@ -143,6 +144,14 @@ const (
 // copyOptions make a store a copy.
 type copyOptions struct {
 	identity storage.Identity // with which the store is created, zero if it must exist
+}
+
+// kind returns the kind of the store.
+func (o *Options) kind() sidecar.Kind {
+	if o.copy != nil {
+		return sidecar.Pebble.Copy()
+	}
+	return sidecar.Pebble
 }
 
 // identity returns the identity of a store that is created.

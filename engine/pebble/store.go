@@ -55,7 +55,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := refuseForeign(d); err != nil {
+	if err := refuseForeign(d, o.kind()); err != nil {
 		return nil, errors.Join(err, d.release())
 	}
 	s := newStore(o, d)
@@ -143,11 +143,11 @@ func newStore(o Options, d *disk) *Store {
 // open is Open under the lock. If it fails, it leaves nothing open.
 func (s *Store) open() (err error) {
 	d := s.core.disk
-	if s.identity.id, err = sidecar.ReadIdentity(sidecarFS{d}, d.dir, sidecar.Pebble); errors.Is(err, fs.ErrNotExist) {
+	if s.identity.id, err = sidecar.ReadIdentity(sidecarFS{d}, d.dir, s.core.o.kind()); errors.Is(err, fs.ErrNotExist) {
 		if err := create(&s.core); err != nil {
 			return err
 		}
-		s.identity.id, err = sidecar.ReadIdentity(sidecarFS{d}, d.dir, sidecar.Pebble)
+		s.identity.id, err = sidecar.ReadIdentity(sidecarFS{d}, d.dir, s.core.o.kind())
 	}
 	if err != nil {
 		return err

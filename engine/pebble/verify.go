@@ -95,7 +95,7 @@ func (v *verification) file(name string) error {
 		}
 		return err
 	case name == sidecar.IdentityName:
-		id, err := sidecar.ReadIdentity(sidecarFS{d}, d.dir, sidecar.Pebble)
+		id, err := sidecar.ReadIdentity(sidecarFS{d}, d.dir, v.verifier.core.o.kind())
 		if err == nil && id != v.verifier.identity.id {
 			err = fmt.Errorf("%w: it has changed", storage.ErrDamaged)
 		}

@@ -49,10 +49,19 @@ var (
 	Bolt   = Kind{'b', "bolt", 1}
 )
 
+// Copy returns the kind of a copy, which may lack the newest batches because they are in a log as well
+// (package replica). It is another kind, so that neither is opened as the other: a store of its own would
+// be replaced, and a copy would answer without the claims that it has lost.
+func (k Kind) Copy() Kind {
+	k.Letter -= 'a' - 'A'
+	k.Name = "replica's " + k.Name
+	return k
+}
+
 // known returns the kind with the letter. The kind of an unknown letter has every format, because
 // the store is of another kind.
 func known(letter byte, asked Kind) Kind {
-	for _, k := range [...]Kind{asked, Pebble, Bolt} {
+	for _, k := range [...]Kind{asked, Pebble, Bolt, Pebble.Copy(), Bolt.Copy()} {
 		if k.Letter == letter {
 			return k
 		}
