@@ -39,6 +39,23 @@ func (d driverEngine) Update(ctx context.Context, fn func(tx *Tx) error, opt Upd
 	return d.e.update(ctx, fn, opt, beforeTurn{member, expected, onPrefetched})
 }
 
+// AwaitTurn is driver.LaneMember.Await.
+func (d driverEngine) AwaitTurn(ctx context.Context, member *lane.Member, onWait func() error) error {
+	turn := member.Queue()
+	if turn == nil {
+		return nil
+	}
+	if !turn.HasBegun() {
+		if err := onWait(); err != nil {
+			turn.End()
+			return err
+		}
+	}
+	err := d.e.transactor.await(ctx, turn)
+	turn.Keep()
+	return err
+}
+
 // Own is driver.Own.
 func (d driverEngine) Own(owner keyspace.Space, group string, ownsHold func(name string) bool, instead string) (release func()) {
 	return d.e.core.ownerships.own(ownership{owner, group, ownsHold, instead})

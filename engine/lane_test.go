@@ -634,3 +634,47 @@ func TestATransactionThatConflictsWithItselfLosesAlone(t *testing.T) {
 		t.members[0].Leave()
 	})
 }
+
+// A turn that was awaited is that of the member's next transaction, and ends with Leave or after its time
+// if there is none.
+func TestAnAwaitedTurnIsForTheNextTransaction(t *testing.T) {
+	inLane(t, 3, func(t *laneTest) {
+		a, b, c := t.members[0], t.members[1], t.members[2]
+		waits, turns := make(chan struct{}), make(chan error)
+		first := t.start(ctx, a)
+		go func() { turns <- b.Await(ctx, t.e, func() error { close(waits); return nil }) }()
+		synctest.Wait()
+		<-waits
+		third := t.start(ctx, c)
+		t.finish(first)
+		if err := <-turns; err != nil {
+			t.Fatal(err)
+		}
+		if third.hasBegun() {
+			t.Error("another member has the turn that was awaited")
+		}
+		t.finish(t.start(ctx, b))
+		if !third.hasBegun() {
+			t.Error("the turn did not end with its transaction")
+		}
+		t.finish(third)
+
+		for name, end := range map[string]func(){"Leave": b.Leave, "its time": func() { time.Sleep(time.Second) }} {
+			if err := b.Await(ctx, t.e, func() error { return errBoom }); err != nil {
+				t.Fatalf("it waits although no other member has a turn: %v", err)
+			}
+			next := t.start(ctx, c)
+			end()
+			if !next.hasBegun() {
+				t.Errorf("%s does not end the turn", name)
+			}
+			t.finish(next)
+		}
+
+		last := t.start(ctx, a)
+		if err := b.Await(ctx, t.e, func() error { return errBoom }); !errors.Is(err, errBoom) {
+			t.Errorf("Await: %v", err)
+		}
+		t.finish(last, t.start(ctx, c))
+	})
+}

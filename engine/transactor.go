@@ -46,15 +46,20 @@ func (t *transactor) awaitTurn(ctx context.Context, member *lane.Member) (*lane.
 	if turn == nil {
 		return nil, nil
 	}
-	select {
-	case <-turn.Begun():
-		return turn, nil
-	default:
+	if err := t.await(ctx, turn); err != nil {
+		return nil, err
 	}
-	var err error
+	return turn, nil
+}
+
+// await waits until a turn begins. If it returns an error, the turn has ended.
+func (t *transactor) await(ctx context.Context, turn *lane.Turn) (err error) {
+	if turn.HasBegun() {
+		return nil
+	}
 	select {
 	case <-turn.Begun():
-		return turn, nil
+		return nil
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-t.core.work.Done():
@@ -63,7 +68,7 @@ func (t *transactor) awaitTurn(ctx context.Context, member *lane.Member) (*lane.
 		err = t.core.Err()
 	}
 	turn.End()
-	return nil, err
+	return err
 }
 
 // commit hands the transaction to the committer and waits until it is durable. If the error wraps

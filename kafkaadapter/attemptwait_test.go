@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/owner"
 )
@@ -146,6 +147,51 @@ func TestWaitAfterAConflictIsNoAttempt(t *testing.T) {
 	r.untilStored(t, 0, 1)
 	m.stop(t)
 	r.checkOnce(t, "a")
+}
+
+// While other partitions have their turn, the handler does not run, although the batch before has stored an
+// attempt.
+func TestWaitForATurnIsNoAttempt(t *testing.T) {
+	r := newRig(t, 1)
+	r.send(t, 0, "a", "b")
+	r.died(t, 0)
+	other := driver.JoinLane(r.eng, time.Hour)
+	held, let, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	runs := 0
+	m := r.start(t, Transactional{MaxAttempts: 1, Handle: func(_ context.Context, tx *engine.Tx, rec *Record) error {
+		_, _, err := tx.Get([]byte("met"))
+		switch runs++; runs {
+		case 1: // the partition and the other member conflict, and take turns from now on
+			err = errors.Join(err, driver.Update(context.Background(), r.eng, func(tx *engine.Tx) error {
+				return tx.Put([]byte("met"), []byte("by another"))
+			}, driver.UpdateOptions{Lane: other}))
+		case 2: // the other member has the next turn
+			queued := make(chan struct{})
+			go func() {
+				done <- driver.Update(context.Background(), r.eng, func(*engine.Tx) error {
+					close(held)
+					<-let
+					return nil
+				}, driver.UpdateOptions{Lane: other, OnPrefetched: func([]bool) { close(queued) }})
+			}()
+			kafkatest.Receive(t, queued)
+			kafkatest.Until(t, "the other member's place in the queue", other.Serialized)
+		}
+		return errors.Join(err, count(tx, string(rec.Event.ID)))
+	}})
+	kafkatest.Receive(t, held)
+	r.untilStored(t, 0, 1)
+	checkNoAttempt(t, r)
+	close(let)
+	if err := kafkatest.Receive(t, done); err != nil {
+		t.Fatal(err)
+	}
+	r.untilStored(t, 0, 2)
+	m.stop(t)
+	if n := r.letterCount(t); n != 0 {
+		t.Errorf("%d dead letters", n)
+	}
+	r.checkOnce(t, "a", "b")
 }
 
 // A handler that has failed for good counts, although the partition waits before the next attempt.

@@ -22,8 +22,8 @@ func TestDocumentedReasonsOfStopsExist(t *testing.T) {
 		}
 	}
 	reasons := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?:stop|stopBefore|stopForNow|report|hinder)\("(\w+)"|return "(\w+)"`).FindAllStringSubmatch(code.String(), -1) {
-		reasons[m[1]+m[2]] = true
+	for _, m := range regexp.MustCompile(`(?:stop|stopBefore|stopForNow|report|hinder)\("(\w+)"|return "(\w+)"|stops\.WithLabelValues\(p\.pos\.Topic, "(\w+)"`).FindAllStringSubmatch(code.String(), -1) {
+		reasons[m[1]+m[2]+m[3]] = true
 	}
 	for _, reason := range stopReasons {
 		if !reasons[reason] {

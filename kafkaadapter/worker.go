@@ -356,12 +356,17 @@ func (w *worker) refuse(n int, err error) {
 	w.state.blame = &blame{w.state.taken[0].Offset, err}
 }
 
-// mark stores an attempt before its handler runs.
+// mark stores an attempt before its handler runs, when the partition has its turn: a process that dies
+// while it waits for that has made no attempt, also if the batch before has stored it.
 func (w *worker) mark(rec *kgo.Record) error {
 	if !w.partition.route.transactional() || isControl(rec) {
 		return nil
 	}
-	return w.partition.fence.Mark(w.partition.ctx, rec.Offset, w.partition.attemptLimit())
+	fence, ctx := &w.partition.fence, w.partition.ctx
+	if err := w.state.lane.Await(ctx, w.partition.engine(), func() error { return fence.Unmark(ctx) }); err != nil {
+		return err
+	}
+	return fence.Mark(ctx, rec.Offset, w.partition.attemptLimit())
 }
 
 // batchFailed records which records of a batch of n may be the cause of the failure of HandleBatch.

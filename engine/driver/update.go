@@ -72,7 +72,15 @@ func (m *LaneMember) Serialized() bool { return m.lane().Serialized() }
 // writes it that often. Such a member keeps no turn until it has committed.
 func (m *LaneMember) LosesAlone() bool { return m.lane().LosesAlone() }
 
-// Leave ends the turn that the member has kept after a conflict. Call it when the transaction is not run
+// Await waits for the turn of the member's next transaction, if it takes turns, and leaves it to that
+// transaction. If it has to wait, it calls onWait before, and an error of that ends the call. It is for what
+// must not happen long before the transaction runs. The turn is as long as any: if it is over before Update is
+// called, Update waits for another one. Leave gives it back.
+func (m *LaneMember) Await(ctx context.Context, e *engine.Engine, onWait func() error) error {
+	return e.Driver(key).AwaitTurn(ctx, m.lane(), onWait)
+}
+
+// Leave ends the turn that the member has kept, after a conflict or Await. Call it when the transaction is not run
 // again for now.
 func (m *LaneMember) Leave() { m.lane().Leave() }
 

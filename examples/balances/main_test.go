@@ -44,7 +44,7 @@ func TestEachTransferIsBookedOnce(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	var log syncBuffer
 	s, stop := serve(t, config{
-		group: kafkatest.Name(t), topic: topic, client: b.ClientOptions(), log: slog.New(slog.NewTextHandler(&log, nil)),
+		group: kafkatest.Name(t), topic: topic, client: b.ClientOptions(), log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		traces: trace.NewTracerProvider(trace.WithSpanProcessor(spans)),
 	})
 	for partition := range int32(3) {

@@ -75,7 +75,7 @@ type Turn struct {
 
 	// Guarded by lane.mu.
 	isKept bool // by its member, beyond the present transaction
-	isFree bool // no transaction has it; only of a kept one
+	isFree bool // no transaction has it: it is the member's next one's
 }
 
 // Join returns a new member. turn bounds how long one of its transactions delays the others; 0 or
@@ -125,6 +125,16 @@ func (m *Member) Queue() *Turn {
 
 // Begun returns a channel that is closed when the turn begins. t must not be nil.
 func (t *Turn) Begun() <-chan struct{} { return t.begun }
+
+// HasBegun reports whether the turn has begun.
+func (t *Turn) HasBegun() bool {
+	select {
+	case <-t.begun:
+		return true
+	default:
+		return false
+	}
+}
 
 // advance begins the next turn if there is no current one. The caller holds l.mu.
 func (l *Lane) advance() {
@@ -188,6 +198,13 @@ func (t *Turn) end() {
 	t.limit.Stop()
 	l.current = nil
 	l.advance()
+}
+
+// Keep leaves the turn to the member's next transaction; the limit of the turn stays.
+func (t *Turn) Keep() {
+	t.member.lane.mu.Lock()
+	defer t.member.lane.mu.Unlock()
+	t.isFree = t.member.turn == t
 }
 
 // Lost records that a transaction of the member has failed because of a batch. It ends the turn of the
