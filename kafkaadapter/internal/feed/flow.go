@@ -33,7 +33,8 @@ type Flow struct {
 	memory  *Memory
 	most    Plan
 	client  Client
-	wanting int // partitions that had records or starved when Wait last looked at all
+	queues  int // when Wait last looked at all
+	wanting int // partitions that had records or starved then
 }
 
 // NewFlow returns a flow that plans fetches of a client within a limit.
@@ -45,7 +46,7 @@ func NewFlow(m *Memory, most Plan, client Client) *Flow {
 // that stays full is paused. It does not wait for long if the client must be polled urgently. It plans
 // the fetches that follow, and reports whether there are none until the memory has room.
 func (f *Flow) Wait(ctx context.Context, urgent func() bool) (holding bool) {
-	if f.memory.isAlmostEmpty() { // the usual case if there are many partitions, and few records
+	if f.queues > crowdOf && f.memory.isAlmostEmpty() { // usual if there are many partitions, and few records
 		f.client.Fetch(f.memory.plan(f.wanting, f.Brokers, f.most))
 		return false
 	}
@@ -56,7 +57,7 @@ func (f *Flow) Wait(ctx context.Context, urgent func() bool) (holding bool) {
 		all := f.client.Queues()
 		now := time.Now()
 		r := crowded(all)
-		f.wanting = r.wanting
+		f.queues, f.wanting = len(all), r.wanting
 		f.client.Fetch(f.memory.plan(r.wanting, f.Brokers, f.most))
 		late := now.Sub(began) > pauseAfter || urgent()
 		full := f.isFull(late)

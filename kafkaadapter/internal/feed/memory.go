@@ -136,11 +136,11 @@ func (m *Memory) divide(wanting int) (share int64) {
 }
 
 // aPart is what one queue may hold, and take at once, while others leave much of the memory unused.
-func (m *Memory) aPart() int64 { return (m.most/2 - m.held.Load()) / 32 }
+func (m *Memory) aPart() int64 { return (m.most/2 - m.held.Load()) / 64 }
 
 // isAlmostEmpty reports whether too little is held for any queue to be full.
 func (m *Memory) isAlmostEmpty() bool {
-	return !m.closed.Load() && m.held.Load() < min(int64(m.records)*recordMemory, m.most/128)
+	return !m.closed.Load() && m.held.Load() < min(int64(m.records)*recordMemory, m.most/256)
 }
 
 // onWire is the size of compressed records for which the memory suffices.
