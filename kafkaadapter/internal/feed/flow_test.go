@@ -135,6 +135,27 @@ func TestFullMemoryHoldsAllPartitionsBack(t *testing.T) {
 	}
 }
 
+// The first fetch after an assignment is planned for the partitions that were assigned: they share the
+// memory.
+func TestFirstFetchIsDividedAmongTheAssigned(t *testing.T) {
+	for _, n := range []int{64, 10000} {
+		m := NewMemory(16<<20, 1000)
+		client := &fakeClient{}
+		flow := NewFlow(m, Plan{16 << 20, 16 << 20}, client)
+		wait := func() { flow.Wait(t.Context(), func() bool { return false }) }
+		wait() // nothing is assigned
+		for range n {
+			q, _ := opened(m, 1000)
+			client.queues = append(client.queues, q)
+		}
+		wait()
+		want := NewMemory(16<<20, 1000).plan(n, 1, Plan{16 << 20, 16 << 20})
+		if client.plan != want || m.share.Load() != m.most/2/int64(n) {
+			t.Errorf("%d partitions: %+v, want %+v, and shares of %d bytes", n, client.plan, want, m.share.Load())
+		}
+	}
+}
+
 func TestQueueGivesBackWhatItHolds(t *testing.T) {
 	m := NewMemory(1<<30, 1000)
 	q, _ := opened(m, 9)
