@@ -143,9 +143,7 @@ func (t *trouble) end() {
 	}
 }
 
-// passing lists the reasons for which faults of brokers may stop a partition temporarily, and waits for
-// the application that are reported when they last: its handlers fail, and members handle copies of one event.
+// passing lists the reasons for which faults of brokers may stop a partition temporarily.
 var passing = map[string]bool{
 	"unreachable": true, "unauthorized": true, "topic_gone": true, "fetch_error": true, "unreadable": true, "silent": true, "dead_letter": true,
-	"failing": true, "conflict": true, "in_flight": true,
 }

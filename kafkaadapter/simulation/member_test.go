@@ -85,6 +85,9 @@ func (b *member) stopped(e *kafkaadapter.StopError) {
 	if passing[e.Reason] && (b.faults != nil || w.together || w.of > 0) {
 		return
 	}
+	if e.Reason == "failing" && errors.Is(e, kafkaadapter.ErrNoProgress) {
+		return // the attempts of a poison event and the pauses between them can last longer than SilenceTimeout
+	}
 	if e.Reason == "fenced" && w.together {
 		return // another member has the partition already
 	}
