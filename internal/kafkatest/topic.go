@@ -21,10 +21,12 @@ func (b topics) CreateTopic(t testing.TB, partitions int32, configs map[string]s
 	return topic
 }
 
-// CreateNamed makes a topic with a given name, and returns when every partition has a leader.
+// CreateNamed makes a topic with a given name, and returns when every partition has a leader. Unless configs
+// say otherwise, it keeps records of any age: those of tests may be years old.
 func (b topics) CreateNamed(t testing.TB, topic string, partitions int32, configs map[string]string) {
 	t.Helper()
-	set := map[string]*string{}
+	forever := "-1"
+	set := map[string]*string{"retention.ms": &forever}
 	for k, v := range configs {
 		set[k] = &v
 	}

@@ -47,7 +47,7 @@ func NewFlow(m *Memory, most Plan, client Client) *Flow {
 // the fetches that follow, and reports whether there are none until the memory has room.
 func (f *Flow) Wait(ctx context.Context, urgent func() bool) (holding bool) {
 	if f.queues > crowdOf && f.memory.isAlmostEmpty() { // usual if there are many partitions, and few records
-		f.client.Fetch(f.memory.plan(f.wanting, f.Brokers, f.most))
+		f.client.Fetch(f.memory.plan(f.wanting, f.queues, f.Brokers, f.most))
 		return false
 	}
 	began := time.Now()
@@ -58,7 +58,7 @@ func (f *Flow) Wait(ctx context.Context, urgent func() bool) (holding bool) {
 		now := time.Now()
 		r := crowded(all)
 		f.queues, f.wanting = len(all), r.wanting
-		f.client.Fetch(f.memory.plan(r.wanting, f.Brokers, f.most))
+		f.client.Fetch(f.memory.plan(r.wanting, len(all), f.Brokers, f.most))
 		late := now.Sub(began) > pauseAfter || urgent()
 		full := f.isFull(late)
 		if len(r.full) == 0 && !full {

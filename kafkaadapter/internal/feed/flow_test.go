@@ -149,7 +149,7 @@ func TestFirstFetchIsDividedAmongTheAssigned(t *testing.T) {
 			client.queues = append(client.queues, q)
 		}
 		wait()
-		want := NewMemory(16<<20, 1000).plan(n, 1, Plan{16 << 20, 16 << 20})
+		want := NewMemory(16<<20, 1000).plan(n, n, 1, Plan{16 << 20, 16 << 20})
 		if client.plan != want || m.share.Load() != m.most/2/int64(n) {
 			t.Errorf("%d partitions: %+v, want %+v, and shares of %d bytes", n, client.plan, want, m.share.Load())
 		}

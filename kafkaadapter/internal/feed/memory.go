@@ -101,25 +101,25 @@ func (m *Memory) Polled() {
 // partition.
 type Plan struct{ Fetch, Partition int32 }
 
-// plan divides the memory among the partitions that want it, because they have records or the broker has
-// some for them, and plans the next fetches of a number of brokers within limits. Half of what is
+// plan divides the memory among those of the assigned partitions that want it, because they have records or the
+// broker has some for them, and plans the next fetches of a number of brokers within limits. Half of what is
 // left stays for partitions that will want it. A broker answers with at least one batch of the log,
 // however small the plan is.
-func (m *Memory) plan(wanting, brokers int, limits Plan) Plan {
+func (m *Memory) plan(wanting, assigned, brokers int, limits Plan) Plan {
 	share := m.divide(wanting)
 	left := max(0, m.most-m.held.Load()-m.fetched.Load()) / 2
 	fetch := m.onWire(left/int64(max(1, brokers)), limits.Fetch)
 	partition := min(fetch, m.onWire(min(share, left), limits.Partition))
-	if wanting > crowdOf {
+	if assigned > crowdOf {
 		partition = max(partition, min(limits.Fetch/16, max(leastFetch, int32(min(2*m.typical, float64(limits.Fetch))))))
 	}
 	return Plan{fetch, partition}
 }
 
 // Of a partition whose next batch exceeds Plan.Partition, a broker returns nothing unless it is the first in
-// an answer, and in a fetch session it keeps that limit until the partition's offset moves. Of more
-// partitions than crowdOf that would take too many answers: each may be fetched at least leastFetch, or
-// a typical batch. Plan.Fetch bounds the answer in any case.
+// an answer, and in a fetch session it keeps that limit until the partition's offset moves. If more
+// partitions than crowdOf are assigned, that would take too many answers: each may be fetched at least leastFetch, or
+// a typical batch, also while few of them are known to want records. Plan.Fetch bounds the answer in any case.
 const (
 	crowdOf    = 256
 	leastFetch = 16 << 10

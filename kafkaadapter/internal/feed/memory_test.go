@@ -15,7 +15,7 @@ func read(m *Memory, compressed, decompressed, records int) {
 func TestShareDependsOnPartitionsThatWantRecords(t *testing.T) {
 	m := NewMemory(128<<20, 1000)
 	for wanting, share := range map[int]int64{0: 4 << 20, 1: 4 << 20, 16: 4 << 20, 64: 1 << 20} {
-		m.plan(wanting, 1, Plan{1 << 20, 1 << 20})
+		m.plan(wanting, wanting, 1, Plan{1 << 20, 1 << 20})
 		if got := m.share.Load(); got != share {
 			t.Errorf("of %d partitions that want records each may hold %d bytes, want %d", wanting, got, share)
 		}
@@ -28,30 +28,30 @@ func TestShareDependsOnPartitionsThatWantRecords(t *testing.T) {
 func TestPlanFollowsTheRatioAndWhatIsLeft(t *testing.T) {
 	const mib = 1 << 20
 	m, limits := NewMemory(128*mib, 1000), Plan{4 * mib, mib}
-	if p := m.plan(256, 1, limits); p.Partition > 128*mib/2/256/8 {
+	if p := m.plan(256, 256, 1, limits); p.Partition > 128*mib/2/256/8 {
 		t.Errorf("before anything is known, a partition may be fetched %d bytes", p.Partition)
 	}
 	read(m, 1000, 1500, 0) // not decompressed
 	read(m, mib, 2*mib-recordMemory, 1)
 	m.Polled()
-	if p := m.plan(2, 1, limits); p != limits {
+	if p := m.plan(2, 2, 1, limits); p != limits {
 		t.Errorf("while there is room: %+v", p)
 	}
 	read(m, mib, 20*mib-recordMemory, 1)
 	m.Polled() // a higher ratio counts at once
-	if p, want := m.plan(64, 2, limits), (Plan{128 * mib / 2 / 2 / 20, mib / 20}); p != want {
+	if p, want := m.plan(64, 64, 2, limits), (Plan{128 * mib / 2 / 2 / 20, mib / 20}); p != want {
 		t.Errorf("at a ratio of 20: %+v, want %+v", p, want)
 	}
 	m.hold(64 * mib)
-	if p, want := m.plan(64, 2, limits), (Plan{64 * mib / 2 / 2 / 20, mib / 20}); p != want {
+	if p, want := m.plan(64, 64, 2, limits), (Plan{64 * mib / 2 / 2 / 20, mib / 20}); p != want {
 		t.Errorf("if half is used up: %+v, want %+v", p, want)
 	}
 	read(m, mib, 60*mib, 1)
-	if p := m.plan(64, 2, limits); p.Fetch > mib/20 || p.Partition > p.Fetch {
+	if p := m.plan(64, 64, 2, limits); p.Fetch > mib/20 || p.Partition > p.Fetch {
 		t.Errorf("if the client has the other half: %+v", p)
 	}
 	m.hold(64 * mib)
-	if p, want := m.plan(64, 2, limits), (Plan{1, 1}); p != want {
+	if p, want := m.plan(64, 64, 2, limits), (Plan{1, 1}); p != want {
 		t.Errorf("if all is used up: %+v, want %+v", p, want)
 	}
 }
@@ -68,13 +68,15 @@ func TestOneFetchOfManyPartitionsHasManyBatches(t *testing.T) {
 				m.Polled()
 			}
 		}
-		p := m.plan(wanting, 1, limits)
-		if least := max(batch, 16<<10); int(p.Partition) < least || p.Partition > limits.Fetch/16 {
-			t.Errorf("batches of %d bytes: %d bytes may be fetched of a partition, want %d to %d", batch, p.Partition, least, limits.Fetch/16)
+		for _, known := range []int{200, wanting} { // some of them are not looked up yet
+			p := m.plan(known, wanting, 1, limits)
+			if least := max(batch, 16<<10); int(p.Partition) < least || p.Partition > limits.Fetch/16 {
+				t.Errorf("batches of %d bytes: %d bytes may be fetched of a partition, want %d to %d", batch, p.Partition, least, limits.Fetch/16)
+			}
 		}
 	}
 	m.hold(128 * mib)
-	if p := m.plan(wanting, 1, limits); p.Fetch != 1 || p.Partition < 100<<10 { // the session would keep a smaller limit until the offset moves
+	if p := m.plan(wanting, wanting, 1, limits); p.Fetch != 1 || p.Partition < 100<<10 { // the session would keep a smaller limit until the offset moves
 		t.Errorf("if all is used up: %+v", p)
 	}
 }
@@ -83,7 +85,7 @@ func TestOneFetchOfManyPartitionsHasManyBatches(t *testing.T) {
 // at a time.
 func TestQueuesTakePartOfUnusedMemory(t *testing.T) {
 	m := NewMemory(128<<20, 4000)
-	m.plan(10000, 1, Plan{1 << 20, 1 << 20})
+	m.plan(10000, 10000, 1, Plan{1 << 20, 1 << 20})
 	q, _ := opened(m, 1000)
 	q.Push(records(200, 200))
 	if !q.room() {
@@ -105,7 +107,7 @@ func TestAlmostEmptyMemoryHasNoFullQueue(t *testing.T) {
 	for _, recordsOf := range []int{4, 512, 4000} {
 		for _, most := range []int64{64 << 10, 1 << 20, 128 << 20} {
 			m := NewMemory(most, recordsOf)
-			m.plan(10000, 1, Plan{1 << 20, 1 << 20})
+			m.plan(10000, 10000, 1, Plan{1 << 20, 1 << 20})
 			q, _ := opened(m, 1<<40)
 			for m.isAlmostEmpty() {
 				if !q.room() {
