@@ -63,7 +63,7 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 		}
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	is(g.away, g.shared.isAway())
+	is(g.away, g.shared.links.areAway())
 	is(g.ready, g.readiness() == nil)
 	ch <- prometheus.MustNewConstMetric(g.buffered, prometheus.GaugeValue, float64(g.shared.memory.Held()))
 	state, _ := g.shared.reach.State(time.Now())

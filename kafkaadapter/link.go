@@ -32,7 +32,7 @@ func newLink(eng *engine.Engine, secrets deadletter.Secrets) *link {
 	return &link{eng, id, authorOf(id).Metadata(), secrets}
 }
 
-// links holds the link to the store. It is replaced when the store has failed and was opened again.
+// links holds the link to a store. It is replaced when the store has failed and was opened again.
 type links struct {
 	failed chan struct{} // wakes reopenLoop
 
@@ -45,6 +45,12 @@ func (s *links) get() (last *link, away error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.current, s.away
+}
+
+// areAway reports whether the store has failed and is not open again.
+func (s *links) areAway() bool {
+	_, away := s.get()
+	return away != nil
 }
 
 func (s *links) set(l *link) {

@@ -28,7 +28,7 @@ func (f *finder) lookUp() state {
 	if !f.state.mayClaim() {
 		return failingOpen
 	}
-	l, _ := f.partition.c.links.get()
+	l, _ := f.partition.links.get()
 	f.state.attach(l)
 	f.partition.open.Store(false)
 	if before := f.partition.before.Load(); before != nil {
@@ -188,7 +188,7 @@ func (f *finder) sign() state {
 // last known identity of the store: that of the consumer's last link, or the one in the group's
 // commit.
 func (f *finder) withoutStore(v *resume.Facts) (engine.Offset, bool) {
-	if l, _ := f.partition.c.links.get(); l != nil {
+	if l, _ := f.partition.links.get(); l != nil {
 		v.Self = authorOf(l.id)
 	} else if by, ours := resume.ParseMetadata(v.Metadata()); ours {
 		v.Self = by

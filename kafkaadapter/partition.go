@@ -27,7 +27,8 @@ type partition struct {
 	route    *Route
 	log      *slog.Logger
 	queue    *feed.Queue          // filled by the poll loop, emptied by the goroutine
-	link     atomic.Pointer[link] // to the store; nil before the first
+	links    *links               // to the store: the consumer's
+	link     atomic.Pointer[link] // the one that the goroutine uses; nil before the first
 	open     atomic.Bool          // records are handled without claims: see unprotected.go
 	fence    owner.Fence          // owns the partition in the store
 	offsets  offsets
@@ -71,7 +72,7 @@ func newPartition(c *shared, all *assignments, tp topicPartition, committed *bro
 	pos := engine.OffsetKey{Group: c.opt.Group, Topic: tp.topic, Partition: tp.partition}
 	route := c.opt.route(tp.topic)
 	p := &partition{
-		c: c, all: all, pos: pos, route: route,
+		c: c, all: all, pos: pos, route: route, links: &c.links,
 		log:       c.opt.Telemetry.Logger.With("topic", tp.topic, "partition", tp.partition),
 		offsets:   offsets{stored: kgo.EpochOffset{Offset: at}, kafka: committed, seen: committed},
 		hold:      hold{name: holdName(pos), lateness: route.allowedLateness + route.Window},

@@ -66,7 +66,7 @@ func newReading(p *partition, ask requests) *partitionState {
 	}
 	r.rules = p.handlers.hands.rules(p.route.Identify)
 	r.retries.InitialInterval, r.retries.MaxInterval = opt.backoff.Min, opt.backoff.Max
-	if l, _ := p.c.links.get(); l != nil {
+	if l, _ := p.links.get(); l != nil {
 		r.attach(l)
 	}
 	return r
@@ -118,7 +118,7 @@ func (r *partitionState) blames(rec *kgo.Record) bool {
 // unknown outcome may have claimed: a claim would skip them.
 func (r *partitionState) mayClaim() bool {
 	at, known := r.partition.offsets.position()
-	return !r.partition.c.isAway() && (!known || at.Offset >= r.uncertain)
+	return !r.partition.links.areAway() && (!known || at.Offset >= r.uncertain)
 }
 
 // isOutdated reports whether the partition uses an earlier store than the current one.
@@ -126,17 +126,17 @@ func (r *partitionState) isOutdated() bool {
 	if r.partition.c.opt.ReopenStore == nil && !r.partition.open.Load() {
 		return false
 	}
-	l, _ := r.partition.c.links.get()
+	l, _ := r.partition.links.get()
 	return (r.partition.open.Load() || r.partition.link.Load() != l) && r.mayClaim()
 }
 
 // settle determines the outcome of a batch of unknown outcome once the store is available: the
 // store has the batch's offset if it has its claims.
 func (r *partitionState) settle() error {
-	if r.partition.c.isAway() {
+	if r.partition.links.areAway() {
 		return nil
 	}
-	l, _ := r.partition.c.links.get()
+	l, _ := r.partition.links.get()
 	r.attach(l)
 	o, found, err := l.eng.Admin().Offset(r.partition.ending, r.partition.pos)
 	switch {

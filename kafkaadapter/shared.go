@@ -78,11 +78,6 @@ func (c *shared) engine() *engine.Engine {
 	return nil
 }
 
-func (c *shared) isAway() bool {
-	_, away := c.links.get()
-	return away != nil
-}
-
 // goesOn reports whether the consumer continues without its store after err of the link's engine.
 func (c *shared) goesOn(l *link, err error) bool {
 	if c.opt.ReopenStore == nil || !errors.Is(err, engine.ErrStopped) && !errors.Is(err, engine.ErrClosed) {

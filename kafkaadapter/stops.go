@@ -147,7 +147,7 @@ func isDue(p *partition) bool {
 	case s.state == paused:
 		return p.c.memory.IsFull()
 	case p.c.opt.ReopenStore != nil:
-		if l, _ := p.c.links.get(); l != p.link.Load() {
+		if l, _ := p.links.get(); l != p.link.Load() {
 			return true
 		}
 	}

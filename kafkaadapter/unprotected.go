@@ -54,7 +54,7 @@ func (f *finder) failOpen() state {
 		return f.state.stopForNow("store", fmt.Errorf("%w: only the store knows whether the group has read the partition", ErrUnprotected), lookingUp)
 	}
 	b, err := f.decide(v, v.BeginOpen)
-	if err != nil && !f.partition.c.isAway() {
+	if err != nil && !f.partition.links.areAway() {
 		// the offset in the mark cannot be read: the store decides alone
 		if !errors.Is(err, ErrBelowLog) || v.Start >= f.state.uncertain {
 			f.state.uncertain = 0
@@ -135,7 +135,7 @@ func (w *worker) unclaimed(n int) (*batch, error) {
 	b := &batch{p: w.state, result: w.state.newResult(), began: time.Now(), low: math.MaxInt64}
 	var stop error
 	for _, rec := range w.state.taken[:n] {
-		if rec.Offset >= w.state.uncertain && !w.partition.c.isAway() { // the store is available: the rest is claimed
+		if rec.Offset >= w.state.uncertain && !w.partition.links.areAway() { // the store is available: the rest is claimed
 			b.result.next = max(b.result.next, w.state.uncertain)
 			break
 		}
