@@ -74,9 +74,25 @@ type Topic struct {
 	leaders    map[int32]leader
 }
 
+// A Leader is the broker that leads a partition, and the epoch of this leadership.
+type Leader struct {
+	Broker int32
+	Epoch  int32
+}
+
 type leader struct {
 	broker int32
+	epoch  int32
 	err    error
+}
+
+// Leader returns the leader of a partition.
+func (t *Topic) Leader(partition int32) (Leader, error) {
+	l, there := t.leaders[partition]
+	if !there {
+		return Leader{}, kerr.UnknownTopicOrPartition
+	}
+	return Leader{l.broker, l.epoch}, l.err
 }
 
 // Topic looks a topic up after the call.
@@ -125,7 +141,7 @@ func newTopic(t *kmsg.MetadataResponseTopic) *Topic {
 	topic := &Topic{t.TopicID, uint32(len(t.Partitions)), make(map[int32]leader, len(t.Partitions))}
 	for i := range t.Partitions {
 		p := &t.Partitions[i]
-		l := leader{p.Leader, kerr.ErrorForCode(p.ErrorCode)}
+		l := leader{p.Leader, p.LeaderEpoch, kerr.ErrorForCode(p.ErrorCode)}
 		if l.broker >= 0 { // an error may be about a replica
 			l.err = nil
 		} else if l.err == nil {
@@ -278,42 +294,4 @@ func (c *Client) fetchOffsets(g kmsg.OffsetFetchRequestGroup, questions []*Quest
 			}
 		}
 	}
-}
-
-// rawFetchBytes is the size of one raw fetch.
-const rawFetchBytes = 1 << 20
-
-// RawFetch fetches a part of a log, independently of the client's own fetches.
-func (c *Client) RawFetch(ctx context.Context, p Partition, topicID [16]byte, offset int64) (*kmsg.FetchResponseTopicPartition, error) {
-	leader, _, err := c.kafka.PartitionLeader(p.Topic, p.Partition)
-	if err == nil && leader < 0 {
-		err = kerr.LeaderNotAvailable
-	}
-	if err != nil {
-		return nil, err
-	}
-	req := kmsg.NewPtrFetchRequest()
-	req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.IsolationLevel, req.SessionEpoch = 100, 1, rawFetchBytes, readCommitted, -1
-	t := kmsg.NewFetchRequestTopic()
-	t.Topic, t.TopicID = p.Topic, topicID
-	q := kmsg.NewFetchRequestTopicPartition()
-	q.Partition, q.FetchOffset, q.PartitionMaxBytes = p.Partition, offset, rawFetchBytes
-	t.Partitions = append(t.Partitions, q)
-	req.Topics = append(req.Topics, t)
-	resp, err := c.kafka.Broker(int(leader)).RetriableRequest(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	r := resp.(*kmsg.FetchResponse)
-	if err := kerr.ErrorForCode(r.ErrorCode); err != nil {
-		return nil, err
-	}
-	for i := range r.Topics {
-		for j := range r.Topics[i].Partitions {
-			if rp := &r.Topics[i].Partitions[j]; rp.Partition == p.Partition {
-				return rp, kerr.ErrorForCode(rp.ErrorCode)
-			}
-		}
-	}
-	return nil, kerr.UnknownTopicOrPartition
 }

@@ -31,6 +31,8 @@ type Log struct {
 	Stable int64 // the last stable offset
 	// EpochEnd is the end offset of the epoch that was asked for, -1 if the leader does not know it.
 	EpochEnd int64
+	// Epoch is that of the leader, -1 if it does not say it.
+	Epoch int32
 }
 
 type logQuestion struct {
@@ -142,7 +144,7 @@ func (c *Client) askOnce(broker int32, batch logBatch) {
 	began := time.Now()
 	whole := make(logBatch, len(batch))
 	for p, q := range batch {
-		q.Answer = Log{AsOf: began, EpochEnd: -1}
+		q.Answer = Log{AsOf: began, EpochEnd: -1, Epoch: -1}
 		if !q.Ask.endsOnly {
 			whole[p] = q
 		}
@@ -219,6 +221,9 @@ func (c *Client) listOffsets(ctx context.Context, broker int32, batch logBatch, 
 			} else {
 				delete(failed, p)
 				*field(&q.Answer) = rp.Offset
+				if at == logEnd && isolation == readUncommitted {
+					q.Answer.Epoch = rp.LeaderEpoch
+				}
 			}
 		}
 	}
