@@ -2,7 +2,9 @@ package changelog
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -11,7 +13,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/internal/kgohooks"
-	"github.com/hapax-dev/hapax/internal/untrusted"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
 )
 
@@ -34,6 +35,13 @@ type Client struct {
 // New makes a client. opts are those of the application: seed brokers, TLS, SASL, hooks. What the logs need is
 // added; options that contradict it are refused with ErrOption. It does not connect.
 func New(opts []kgo.Opt, o Options) (*Client, error) {
+	t, err := o.Telemetry.Complete()
+	if err != nil {
+		return nil, fmt.Errorf("%w: Telemetry.%w", ErrOption, err)
+	}
+	if o.Replication < 0 || o.Replication > math.MaxInt16 {
+		return nil, fmt.Errorf("%w: Replication is %d", ErrOption, o.Replication)
+	}
 	if err := checkOptions(opts); err != nil {
 		return nil, err
 	}
@@ -41,7 +49,7 @@ func New(opts []kgo.Opt, o Options) (*Client, error) {
 		opts:        slices.Concat(defaults(), opts),
 		replication: o.Replication,
 		unknownFor:  unknownFor,
-		logger:      untrusted.Logger(o.Telemetry.Logger),
+		logger:      t.Logger,
 	}
 	reader, err := c.hooks.NewClient(slices.Concat(c.opts, required())...)
 	if err != nil {

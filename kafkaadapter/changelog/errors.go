@@ -10,8 +10,8 @@ import (
 
 // Errors of Prepare and of a Log, wrapped: test them with errors.Is.
 var (
-	// ErrOption is returned by New for client options that cannot be used.
-	ErrOption = errors.New("hapax: client option of the changelog refused")
+	// ErrOption is returned by New for options that cannot be used.
+	ErrOption = errors.New("hapax: option of the changelog refused")
 
 	// ErrNoTopic means that the topic does not exist, and is not to be created.
 	ErrNoTopic = errors.New("hapax: the changelog's topic does not exist: create it, or set Replication so that it is created")
