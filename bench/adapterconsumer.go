@@ -130,7 +130,6 @@ func (c *adapterConsumer) mode() kafkaadapter.Mode {
 func (c *adapterConsumer) options() kafkaadapter.Options {
 	o := consumerOptions(c.order.Seeds, c.order.Group, kafkaadapter.Route{
 		Topics: []string{c.order.Topic}, Mode: c.mode(), DeadLetters: &deadletter.Options{}, Scope: traffic.DefaultScope,
-		TooOld: kafkaadapter.DeadLetter, TooNew: kafkaadapter.DeadLetter,
 	})
 	o.Client = append(o.Client, kgo.WithHooks(&c.first.clock))
 	o.MaxBatch = c.order.Batch

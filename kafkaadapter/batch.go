@@ -110,9 +110,9 @@ func (b *batch) one(s *sighting, first bool) (fate, error) {
 		b.lower(r)
 		return b.mismatched(r, &res.Record)
 	case engine.TooOld:
-		return b.policy(r, p.partition.route.TooOld, deadletter.TooOld)
+		return b.policy(r, p.partition.route.Policies[TooOld], deadletter.TooOld)
 	case engine.TooNew:
-		return b.policy(r, p.partition.route.TooNew, deadletter.TooNew)
+		return b.policy(r, p.partition.route.Policies[TooNew], deadletter.TooNew)
 	}
 	return b.handle(r)
 }
@@ -165,7 +165,7 @@ func (b *batch) attemptsAt(rec *kgo.Record) uint32 {
 func (b *batch) cannotJudge(r *delivery, err error, first bool) (fate, error) {
 	var event *engine.EventError
 	ofRecord := errors.As(err, &event) && event.Field != "window" // which is the route's
-	limit, damage, open := errors.Is(err, engine.ErrLimit), isDamage(err), b.p.partition.route.Failed == FailOpen
+	limit, damage, open := errors.Is(err, engine.ErrLimit), isDamage(err), b.p.partition.route.Policies[Failed] == Process
 	switch {
 	case ofRecord && !open:
 		return b.undecodable(r, err)
@@ -197,7 +197,7 @@ func (b *batch) lower(r *delivery) {
 
 // undecodable applies the route's policy to a record that has no usable id or time.
 func (b *batch) undecodable(r *delivery, err error) (fate, error) {
-	if b.p.partition.route.Undecodable == Reject {
+	if b.p.partition.route.Policies[Undecodable] == Reject {
 		return b.reject(r, deadletter.Undecodable, err), nil
 	}
 	return completed, b.deadLetter(r, deadletter.Undecodable, err, false)
@@ -227,7 +227,7 @@ func (b *batch) policy(r *delivery, policy Policy, why deadletter.Reason) (fate,
 // mismatched applies the route's policy to a record whose id was claimed with another fingerprint.
 func (b *batch) mismatched(r *delivery, claim *engine.ClaimRecord) (fate, error) {
 	err := fmt.Errorf("%w: it was claimed at %v by %v", ErrMismatch, claim.FirstSeen, claim.Origin)
-	switch b.p.partition.route.Mismatched {
+	switch b.p.partition.route.Policies[Mismatch] {
 	case DeadLetter:
 		b.result.tally.verdicts[r.Verdict]++
 		return completed, b.deadLetter(r, deadletter.Mismatch, err, false)

@@ -112,7 +112,7 @@ func TestConsumerOfAMissingTopicIsNotReady(t *testing.T) {
 		o.Routes[0].Topics = append(o.Routes[0].Topics, "nowhere")
 		o.Routes[0].DeadLetters = nil
 		o.Routes[0].Mode = AtMostOnce(func(context.Context, *Record) error { return nil })
-		o.Routes[0].TooOld, o.Routes[0].TooNew, o.Routes[0].Undecodable = Reject, Reject, Reject
+		o.Routes[0].Policies = RejectUnclaimable()
 	})
 	m.checkReported(t, "topic nowhere cannot be consumed", "connection", "connected")
 	m.stop(t)

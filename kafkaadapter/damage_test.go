@@ -24,7 +24,7 @@ func (s *damagedStore) Claim(key []byte) ([]byte, bool, error) {
 	return s.Store.Claim(key)
 }
 
-// A record whose claim may be in damage stops its partition until it is repaired, or Route.Failed decides;
+// A record whose claim may be in damage stops its partition until it is repaired, or the policy for Failed decides;
 // records before it are handled.
 func TestARecordWhoseClaimMayBeInDamageStopsItsPartition(t *testing.T) {
 	for name, mode := range map[string]func(r *rig) Mode{
@@ -48,7 +48,7 @@ func TestARecordWhoseClaimMayBeInDamageStopsItsPartition(t *testing.T) {
 			}
 			r.untilHandled(t, 3)
 			m.stop(t)
-			m = r.start(t, mode(r), func(o *Options) { o.Routes[0].Failed = FailOpen })
+			m = r.start(t, mode(r), func(o *Options) { o.Routes[0].Policies[Failed] = Process })
 			r.untilHandled(t, 5)
 			m.counts(t, 1, "unclaimed_total")
 			m.stop(t)

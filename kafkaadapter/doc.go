@@ -54,7 +54,7 @@
 //   - Order is kept within a partition or, with Route.Concurrency, for each key. A record in
 //     backoff delays the records after it.
 //   - Dead letters are published at least once.
-//   - A record that Route.TooOld, TooNew or Failed passes to the handler without a claim is handled
+//   - A record that a policy for TooOld, TooNew or Failed passes to the handler without a claim is handled
 //     each time it is read.
 //
 // # Offsets

@@ -62,8 +62,8 @@ func unread(ev *engine.Event) (time.Time, bool) {
 }
 
 // ErrMismatch means that a record has the id of an event that was claimed with another
-// Route.Fingerprint. See Route.Mismatched.
-var ErrMismatch = errors.New("hapax: the event's id was claimed with another fingerprint: have producers give each event its own id, or set Route.Mismatched")
+// Route.Fingerprint. See Mismatch.
+var ErrMismatch = errors.New("hapax: the event's id was claimed with another fingerprint: have producers give each event its own id, or set Route.Policies[Mismatch]")
 
 // fingerprintBytes is the number of stored bytes of a hash.
 const fingerprintBytes = 16

@@ -55,7 +55,9 @@ func ExampleAtMostOnce() {
 		Routes: []kafkaadapter.Route{{
 			Topics: []string{"alerts"},
 			Mode:   kafkaadapter.AtMostOnce(show),
-			TooOld: kafkaadapter.Reject, TooNew: kafkaadapter.Process, Undecodable: kafkaadapter.Reject,
+			Policies: kafkaadapter.Policies{
+				kafkaadapter.TooOld: kafkaadapter.Reject, kafkaadapter.TooNew: kafkaadapter.Process, kafkaadapter.Undecodable: kafkaadapter.Reject,
+			},
 		}},
 	})
 	if err != nil {

@@ -37,7 +37,7 @@ func TestIDThatIsUsedForAnotherPayload(t *testing.T) {
 				r := newRig(t, 1)
 				r.Produce(t, r.with("a", "1"), r.with("a", "1"), r.with("a", "2"), r.with("b", "1"), r.with("a", "1"))
 				m := r.start(t, r.work(1, nil), byValue, func(o *Options) {
-					o.Routes[0].Mismatched, o.Routes[0].Concurrency.handlers = tt.policy, concurrency
+					o.Routes[0].Policies[Mismatch], o.Routes[0].Concurrency.handlers = tt.policy, concurrency
 				})
 				r.untilStored(t, 0, 5)
 				m.counts(t, 1, "records_total", "mismatch")

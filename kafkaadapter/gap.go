@@ -101,7 +101,7 @@ func passLarge(w *worker, e *kgo.ErrDecompressTooLarge) state {
 		return w.state.stopForNow("fetch_error", err, lookingUp)
 	case aborted:
 		l.last.Attrs = kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Control: true})
-	case w.partition.route.LargeBatch != SkipLargeBatch:
+	case w.partition.route.Policies[LargeBatch] == StopBefore:
 		return w.state.stop("large_batch", l.err)
 	}
 	if next := w.checkEpochs([]*kgo.Record{l.first}); next != running {

@@ -228,7 +228,7 @@ func TestFunctionsOfTheApplicationMayOverwriteWhatTheyGet(t *testing.T) {
 			m := v.start(t, v.mode(t), func(o *Options) {
 				o.Routes[0].Identify.Payload, o.Routes[0].Fingerprint = v.payload(t), v.fingerprint(t)
 				if where == "Fingerprint" {
-					o.Routes[0].Mismatched = DeadLetter
+					o.Routes[0].Policies[Mismatch] = DeadLetter
 				}
 				if where == "parallel" || where == "Key" {
 					o.Routes[0].Concurrency = Concurrency{handlers: 4, key: v.key(t)}

@@ -170,7 +170,7 @@ func TestBatchThatDecompressesToTooMuchIsSkipped(t *testing.T) {
 			r := newRig(t, 1)
 			skip := func(o *Options) {
 				o.MaxBufferedBytes = 1 << 20
-				o.Routes[0].LargeBatch, o.Routes[0].Undecodable = SkipLargeBatch, policy
+				o.Routes[0].Policies[LargeBatch], o.Routes[0].Policies[Undecodable] = Reject, policy
 			}
 			r.send(t, 0, "a")
 			r.sendRaw(t, 0, 3, 1<<20, 1)
@@ -211,7 +211,7 @@ func TestBatchThatDecompressesToTooMuchIsSkipped(t *testing.T) {
 // A batch of an aborted transaction has no records for this consumer, however large it is.
 func TestLargeBatchOfAnAbortedTransactionIsPassed(t *testing.T) {
 	onEachMembership(t, func(t *testing.T, membership func(*Options)) {
-		for name, policy := range map[string]LargeBatchPolicy{"stop": StopAtLargeBatch, "skip": SkipLargeBatch} {
+		for name, policy := range map[string]Policy{"stop": StopBefore, "skip": Reject} {
 			t.Run(name, func(t *testing.T) {
 				r := newRig(t, 1)
 				r.send(t, 0, "a")
@@ -219,7 +219,7 @@ func TestLargeBatchOfAnAbortedTransactionIsPassed(t *testing.T) {
 				r.send(t, 0, "b")
 				end := r.Log(t, r.topic, 0).End
 				limit := func(o *Options) {
-					o.MaxBufferedBytes, o.Routes[0].LargeBatch = 1<<20, policy
+					o.MaxBufferedBytes, o.Routes[0].Policies[LargeBatch] = 1<<20, policy
 				}
 				m := r.start(t, r.work(2, nil), membership, limit)
 				kafkatest.Until(t, "the end of the log, or a stop", func() bool { return r.stored(t, 0) == end || len(m.stops) > 0 })

@@ -44,7 +44,7 @@ func noise(n int) []byte {
 	return b
 }
 
-func stopTooLarge(o *Options) { o.Routes[0].DeadLetters.StopTooLarge = true }
+func stopTooLarge(o *Options) { o.Routes[0].Policies[LargeLetter] = StopBefore }
 
 // setLimit sets the maximum batch size of the dead-letter topic.
 func (r *rig) setLimit(t *testing.T, bytes int) {

@@ -29,7 +29,7 @@ func (b *batch) deadLetter(r *delivery, why deadletter.Reason, cause error, clai
 	if b.p.large.is(r.Record) {
 		letter = deadletter.WithoutRecord(b.p.issuer.Letter(b.p.large.first, nil, f, o.Headers))
 	}
-	letter, err := o.Fit(letter)
+	letter, err := deadletter.Fit(letter, b.p.partition.route.Policies[LargeLetter] == DeadLetter)
 	if err != nil {
 		return fmt.Errorf("%w: at offset %d", err, r.Record.Offset)
 	}
@@ -55,7 +55,7 @@ func (r *partitionState) publish() state {
 	case r.partition.route.DeadLetters == nil:
 		return r.stop("dead_letter", fmt.Errorf("%w: an earlier run left a dead letter, and Route.DeadLetters is nil now: set it", ErrDeadLetter))
 	}
-	topic, omit := r.partition.route.DeadLetters.TopicOf(r.partition.pos.Topic), !r.partition.route.DeadLetters.StopTooLarge
+	topic, omit := r.partition.route.DeadLetters.TopicOf(r.partition.pos.Topic), r.partition.route.Policies[LargeLetter] == DeadLetter
 	if err := r.partition.c.publishers[topic].Publish(r.partition.ending, r.pending, omit, r.published); err != nil {
 		return r.stopForNow("dead_letter", fmt.Errorf("%w: topic %s: %w", ErrDeadLetter, topic, err), publishing)
 	}

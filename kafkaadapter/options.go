@@ -70,7 +70,7 @@ type Options struct {
 	// at a time.
 	//
 	// A single batch of the log that needs more memory is not decompressed (ErrLargeBatch,
-	// Route.LargeBatch). 0 = DefaultMaxBufferedBytes.
+	// LargeBatch). 0 = DefaultMaxBufferedBytes.
 	MaxBufferedBytes int64
 
 	// DrainTimeout is how long a running handler may continue after its partition is revoked or the
@@ -149,7 +149,7 @@ func (o *Options) complete() {
 	for i := range o.Routes {
 		o.Routes[i] = o.Routes[i].clone()
 		defaulted(&o.Routes[i].Scope, o.Group)
-		o.Routes[i].complete()
+		o.Routes[i].Policies = o.Routes[i].Policies.completed(o.Routes[i].DeadLetters != nil)
 		defaulted(&o.Routes[i].allowedLateness, allowedLateness)
 	}
 	defaulted(&o.MaxBatch, DefaultMaxBatch)

@@ -89,22 +89,8 @@ func isControl(rec *kgo.Record) bool { return rec.Attrs.IsControl() }
 
 // ErrLargeBatch means that a batch of records in the log decompresses to more than
 // MaxBufferedBytes, with the memory of its records. It is not decompressed. The partition
-// stops before it (reason large_batch), or Route.LargeBatch skips it.
-var ErrLargeBatch = errors.New("hapax: a batch of records decompresses to more than MaxBufferedBytes: raise it, or set Route.LargeBatch to SkipLargeBatch")
-
-// A LargeBatchPolicy decides about a batch of records that is too large to be decompressed
-// (ErrLargeBatch).
-type LargeBatchPolicy uint8
-
-// The policies for large batches.
-const (
-	// StopAtLargeBatch stops the partition before the batch until the assignment ends.
-	StopAtLargeBatch LargeBatchPolicy = iota
-	// SkipLargeBatch treats the batch as one record that is undecodable: Route.Undecodable rejects
-	// it, or makes it a dead letter that has the position of its first record and, in its error, that
-	// of the last. The letter has neither key nor value.
-	SkipLargeBatch
-)
+// stops before it (reason large_batch), or the policy for LargeBatch rejects it.
+var ErrLargeBatch = errors.New("hapax: a batch of records decompresses to more than MaxBufferedBytes: raise it, or set Route.Policies[LargeBatch] to Reject")
 
 // A largeBatch stands for the records of a batch that is not decompressed.
 type largeBatch struct {

@@ -317,11 +317,11 @@ type member struct {
 // options returns those of a member of the rig's group, with short pauses. Its session and its
 // handlers' time limit are long, so that they survive a machine that stalls for some seconds.
 func (r *rig) options(mode Mode) Options {
-	route := Route{Topics: []string{r.topic}, Mode: mode}
+	route := Route{Topics: []string{r.topic}, Mode: mode, Policies: Policies{}}
 	if route.transactional() {
 		route.DeadLetters = &deadletter.Options{}
 	} else {
-		route.TooOld, route.TooNew, route.Undecodable = Reject, Reject, Reject
+		route.Policies = RejectUnclaimable()
 	}
 	return Options{
 		Group: r.group, Routes: []Route{route},
@@ -334,7 +334,7 @@ func (r *rig) options(mode Mode) Options {
 
 // withDeadLetters adds dead letters to AtMostOnce.
 func withDeadLetters(o *Options) {
-	o.Routes[0].DeadLetters, o.Routes[0].Undecodable = &deadletter.Options{}, DeadLetter
+	o.Routes[0].DeadLetters, o.Routes[0].Policies[Undecodable] = &deadletter.Options{}, DeadLetter
 }
 
 // start runs a consumer until stop, or the end of the test.

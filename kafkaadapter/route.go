@@ -52,26 +52,16 @@ type Route struct {
 	Identify identify.Rules
 	// Fingerprint returns the part of a record that is the same in all copies of its event, for
 	// example the value; a hash of 16 bytes is stored with the claim. A record whose id was claimed
-	// with another fingerprint is not a copy, and Mismatched decides about it. If the result is
+	// with another fingerprint is not a copy, and the policy for Mismatch decides about it. If the result is
 	// empty, the record is not compared. If Fingerprint is nil, no record is compared, and the
 	// second of two records with the same id is a duplicate whatever it contains. The replay of a
 	// dead letter is not compared, so that its value can be corrected. Fingerprint is called from
 	// several goroutines and must not change the record.
 	Fingerprint func(r *kgo.Record) []byte
 
-	// TooOld and TooNew are the policies for events outside the weeks that the engine can judge.
-	// The zero value is DeadLetter for Transactional; AtMostOnce requires a choice.
-	TooOld, TooNew Policy
-	// Mismatched is the policy for a record whose id was claimed with another Fingerprint. The zero
-	// value is DeadLetter if DeadLetters is set; otherwise the partition stops with ErrMismatch.
-	Mismatched Policy
-	// Undecodable is the policy for records without a usable id or time: Reject or DeadLetter. The
-	// zero value is DeadLetter; AtMostOnce without DeadLetters requires Reject.
-	Undecodable Policy
-	// LargeBatch is the policy for batches that decompress to more than MaxBufferedBytes.
-	LargeBatch LargeBatchPolicy
-	// Failed is the policy for events that the engine cannot judge for another reason.
-	Failed FailedPolicy
+	// Policies decide about records that cannot be handled once, by case. A case without a policy has its
+	// default; nil has all defaults.
+	Policies Policies
 
 	// Start is where reading begins if neither the store nor the group has an offset for a
 	// partition.
@@ -113,29 +103,6 @@ func (c Concurrency) ByKey(key func(*Record) []byte) Concurrency {
 // MaxHandlers is the limit for Parallel.
 const MaxHandlers = 1024
 
-// A Policy decides about a record that is neither claimed nor a duplicate. The zero value is not a
-// policy: see Route.
-type Policy uint8
-
-// The policies.
-const (
-	_          Policy = iota
-	Reject            // acknowledge without handling; counted (dedup_kafka_skipped_total) and logged
-	Process           // handle without a claim: it may be handled more than once; counted
-	DeadLetter        // send it to the dead-letter topic
-)
-
-// A FailedPolicy decides about a record for which the engine returned an error although the store
-// works, for example because a limit was exceeded. For a failure of the store, see
-// Options.ReopenStore.
-type FailedPolicy uint8
-
-// The policies for records that could not be judged.
-const (
-	FailClosed FailedPolicy = iota // try again after the backoff; with Transactional, the limit of attempts applies
-	FailOpen                       // handle it without a claim: it may be handled more than once; counted
-)
-
 // Start is where reading begins for a partition without an offset in the store or in the group.
 type Start uint8
 
@@ -172,10 +139,6 @@ func (r *Route) check(name string) error {
 		return fmt.Errorf("%w: %s.Mode is nil: set AtMostOnce or Transactional", ErrOption, name)
 	case strings.TrimSpace(r.Scope) == "" || len(r.Scope) > limits.ScopeBytes:
 		return fmt.Errorf("%w: %s.Scope %q is blank or has more than %d bytes: no event could be claimed; choose another", ErrOption, name, r.Scope, limits.ScopeBytes)
-	case r.Failed > FailOpen:
-		return fmt.Errorf("%w: %s.Failed is no FailedPolicy: use FailClosed or FailOpen", ErrOption, name)
-	case r.LargeBatch > SkipLargeBatch:
-		return fmt.Errorf("%w: %s.LargeBatch has no such value: use StopAtLargeBatch or SkipLargeBatch", ErrOption, name)
 	case r.Start > Latest:
 		return fmt.Errorf("%w: %s.Start has no such value: use Earliest or Latest", ErrOption, name)
 	case r.Window != 0 && r.Window < time.Millisecond:
@@ -200,7 +163,10 @@ func (r *Route) check(name string) error {
 			return fmt.Errorf("%w: %s.Identify has the header %q: headers that begin with %s belong to dead letters", ErrOption, name, header, deadletter.HeaderPrefix)
 		}
 	}
-	return r.checkPolicies(name)
+	if r.transactional() && r.DeadLetters == nil {
+		return fmt.Errorf("%s: %w", name, ErrNoDeadLetters)
+	}
+	return r.Policies.check(name, r.DeadLetters != nil)
 }
 
 // checkRetryTopics rejects retry topics that the route does not consume.
@@ -249,48 +215,6 @@ func (r Route) clone() Route {
 		r.DeadLetters = &letters
 	}
 	return r
-}
-
-// complete sets the policies that have a default for the mode.
-func (r *Route) complete() {
-	if r.transactional() {
-		defaulted(&r.TooOld, DeadLetter)
-		defaulted(&r.TooNew, DeadLetter)
-	}
-	if r.transactional() || r.DeadLetters != nil {
-		defaulted(&r.Undecodable, DeadLetter)
-	}
-	if r.DeadLetters != nil {
-		defaulted(&r.Mismatched, DeadLetter)
-	}
-}
-
-// checkPolicies rejects invalid policies, and those that need dead letters if none are configured.
-func (r *Route) checkPolicies(name string) error {
-	if r.transactional() && r.DeadLetters == nil {
-		return fmt.Errorf("%s: %w", name, ErrNoDeadLetters)
-	}
-	for _, p := range []struct {
-		field, choices string
-		policy         Policy
-	}{
-		{"TooOld", "Reject, Process or DeadLetter", r.TooOld},
-		{"TooNew", "Reject, Process or DeadLetter", r.TooNew},
-		{"Undecodable", "Reject or DeadLetter", r.Undecodable},
-		{"Mismatched", "Reject, Process or DeadLetter", r.Mismatched},
-	} {
-		switch {
-		case p.policy == 0 && p.field == "Mismatched": // the partition stops
-		case p.policy == 0:
-			return fmt.Errorf("%w: %s.%s is not set, and AtMostOnce has no default that loses nothing: choose %s (DeadLetter requires DeadLetters)",
-				ErrOption, name, p.field, p.choices)
-		case p.policy > DeadLetter || p.field == "Undecodable" && p.policy == Process:
-			return fmt.Errorf("%w: %s.%s has no such policy: use %s", ErrOption, name, p.field, p.choices)
-		case p.policy == DeadLetter && r.DeadLetters == nil:
-			return fmt.Errorf("%w: %s.%s is DeadLetter: set %s.DeadLetters or choose another policy", ErrOption, name, p.field, name)
-		}
-	}
-	return nil
 }
 
 // checkRoutes checks each route, and that no topic has two routes or is the dead-letter topic of a

@@ -33,7 +33,7 @@ func TestEachRouteHasItsOwnHandlerAndPolicies(t *testing.T) {
 				r.note(ctx, rec)
 				return errHandler // lost, and not retried
 			}),
-			TooOld: Reject, TooNew: Reject,
+			Policies:    Policies{TooOld: Reject, TooNew: Reject},
 			Scope:       "notices",
 			Identify:    identify.Rules{IDHeaders: []string{"key"}, NoPosition: true},
 			DeadLetters: &deadletter.Options{Topic: func(topic string) string { return topic + "-dead" }},

@@ -143,8 +143,8 @@ func (w *worker) unclaimed(n int) (*batch, error) {
 			s := w.state.sight(rec)
 			cannotPass := errors.Is(s.err, identify.ErrNoTopicID) || isTransient(s.err)
 			switch {
-			case !cannotPass && s.err != nil && w.partition.route.Undecodable != Reject && rec.Offset < w.state.inStore: // its dead letter is there
-			case cannotPass, s.err != nil && w.partition.route.Undecodable != Reject:
+			case !cannotPass && s.err != nil && w.partition.route.Policies[Undecodable] != Reject && rec.Offset < w.state.inStore: // its dead letter is there
+			case cannotPass, s.err != nil && w.partition.route.Policies[Undecodable] != Reject:
 				stop = s.err
 			case s.err != nil:
 				b.reject(s.delivery, deadletter.Undecodable, s.err)

@@ -36,9 +36,6 @@ func TestPoliciesForTimesOutOfBounds(t *testing.T) {
 	} {
 		for _, own := range []bool{false, true} {
 			t.Run(tt.name+map[bool]string{true: " own"}[own], func(t *testing.T) {
-				if own && tt.policy == 0 {
-					t.Skip("New rejects it: TestModesThatCouldStopForeverAreRejected")
-				}
 				r := newRig(t, 1)
 				r.Produce(t, r.event(0, "a"), r.dated("old", old), r.dated("old", old), r.dated("new", future), r.event(0, "b"))
 				var mode Mode = r.work(1, nil)
@@ -48,7 +45,7 @@ func TestPoliciesForTimesOutOfBounds(t *testing.T) {
 						return nil
 					})
 				}
-				m := r.start(t, mode, withDeadLetters, func(o *Options) { o.Routes[0].TooOld, o.Routes[0].TooNew = tt.policy, tt.policy })
+				m := r.start(t, mode, withDeadLetters, func(o *Options) { o.Routes[0].Policies[TooOld], o.Routes[0].Policies[TooNew] = tt.policy, tt.policy })
 				r.untilStored(t, 0, 5)
 				kafkatest.Until(t, "handlers", func() bool { return len(r.handled()) >= len(tt.handled) })
 				kafkatest.Until(t, "dead letters", func() bool { return r.letterCount(t) >= tt.letters })
@@ -87,7 +84,9 @@ func TestHandlingWithoutAClaimCountsCommittedRecords(t *testing.T) {
 				return errHandler
 			}
 			return nil
-		}), func(o *Options) { o.Routes[0].TooOld, o.Routes[0].Concurrency.handlers = Process, concurrency })
+		}), func(o *Options) {
+			o.Routes[0].Policies[TooOld], o.Routes[0].Concurrency.handlers = Process, concurrency
+		})
 		r.untilStored(t, 0, 3)
 		m.counts(t, 1, "dead_letters_total")
 		m.counts(t, 1, "unclaimed_total")
@@ -168,7 +167,7 @@ func TestRecordsThatTheEngineRejects(t *testing.T) {
 	t.Run("fail open", func(t *testing.T) {
 		r := newRig(t, 1)
 		r.send(t, 0, "a", long, long, "b")
-		m := r.start(t, r.work(5, nil), func(o *Options) { o.Routes[0].Failed = FailOpen })
+		m := r.start(t, r.work(5, nil), func(o *Options) { o.Routes[0].Policies[Failed] = Process })
 		r.untilStored(t, 0, 4)
 		m.counts(t, 2, "unclaimed_total")
 		m.stop(t)
@@ -179,7 +178,7 @@ func TestRecordsThatTheEngineRejects(t *testing.T) {
 }
 
 // The store has no room for the name of one more topic or scope, which is found when the batch of
-// AtMostOnce commits. Route.Failed decides, and other partitions are not affected.
+// AtMostOnce commits. The policy for Failed decides, and other partitions are not affected.
 func TestEventsThatExceedALimitOfTheStore(t *testing.T) {
 	r := newRig(t, 1)
 	r.send(t, 0, "a", "b")
@@ -195,7 +194,7 @@ func TestEventsThatExceedALimitOfTheStore(t *testing.T) {
 		t.Errorf("stopped: %v, handled %v", e, r.handled())
 	}
 	m.stop(t)
-	m = r.start(t, r.noting(), func(o *Options) { o.Routes[0].Failed = FailOpen })
+	m = r.start(t, r.noting(), func(o *Options) { o.Routes[0].Policies[Failed] = Process })
 	r.untilHandled(t, 2)
 	m.counts(t, 2, "unclaimed_total")
 	m.stop(t)

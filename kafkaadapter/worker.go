@@ -221,11 +221,11 @@ func keyOf(p *partition, err error) string {
 func (w *worker) overLimit(err error) state {
 	blamed := w.state.blames(w.state.taken[0])
 	switch {
-	case isDamage(err) && (w.partition.route.transactional() || blamed || w.partition.route.Failed == FailClosed):
+	case isDamage(err) && (w.partition.route.transactional() || blamed || w.partition.route.Policies[Failed] == StopBefore):
 		return w.state.stopForNow("damaged", err, publishing)
 	case blamed && w.partition.route.transactional():
 		return w.state.failed(err)
-	case !w.partition.route.transactional() && (blamed || w.partition.route.Failed == FailClosed):
+	case !w.partition.route.transactional() && (blamed || w.partition.route.Policies[Failed] == StopBefore):
 		return w.state.stopForNow("limit", err, publishing)
 	}
 	w.refuse(1, err)

@@ -39,7 +39,7 @@ func consume(ctx context.Context, eng *engine.Engine, out io.Writer, topic strin
 			Topics: []string{topic},
 			Mode:   kafkaadapter.AtMostOnce(show),
 			// A notice that cannot be deduplicated is not shown.
-			TooOld: kafkaadapter.Reject, TooNew: kafkaadapter.Reject, Undecodable: kafkaadapter.Reject,
+			Policies: kafkaadapter.RejectUnclaimable(),
 		}},
 		Client: client,
 	})

@@ -77,7 +77,7 @@ func consume(ctx context.Context, eng *engine.Engine, table *versions.Table, top
 			DeadLetters: &deadletter.Options{},
 			Identify:    identify.Rules{Payload: identifyChange, IDHeaders: []string{}},
 			// The first events of a topic may be old. Their order in the partition suffices.
-			TooOld: kafkaadapter.Process, TooNew: kafkaadapter.Process,
+			Policies: kafkaadapter.Policies{kafkaadapter.TooOld: kafkaadapter.Process, kafkaadapter.TooNew: kafkaadapter.Process},
 		}},
 	})
 	if err != nil {

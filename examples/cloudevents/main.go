@@ -41,8 +41,6 @@ func consume(ctx context.Context, eng *engine.Engine, out io.Writer, topic strin
 			Topics:      []string{topic},
 			Mode:        kafkaadapter.AtMostOnce(show),
 			DeadLetters: &deadletter.Options{},
-			TooOld:      kafkaadapter.DeadLetter,
-			TooNew:      kafkaadapter.DeadLetter,
 			Identify: identify.Rules{
 				IDHeaders:   []string{identify.CloudEventsID}, // source and id together, in either mode
 				TimeHeaders: []string{identify.CloudEventsTime},

@@ -35,14 +35,6 @@ type Options struct {
 	// original. Claims that the original made after the backup are missing: those events are
 	// claimed again.
 	RestoredStore bool
-	// StopTooLarge stops the partition with ErrTooLarge if the broker refuses a letter because of its
-	// size (max.message.bytes of the dead-letter topic, after compression), or if it is larger than a
-	// transaction of the store (31 MiB before compression). false: such a letter is published without
-	// its value. Its header hapax_dlt_omitted_from has the position at which the log still has the whole
-	// value as long as the topic retains it, and hapax_dlt_omitted and hapax_dlt_omitted_bytes say what is
-	// missing. Such a letter cannot be replayed before the value is restored: see ErrIncomplete. If
-	// the key or the headers are too large, they are left out as well.
-	StopTooLarge bool
 }
 
 // TopicOf returns the name of the dead-letter topic for a topic.

@@ -41,14 +41,14 @@ var shorter = []func(*kgo.Record) *kgo.Record{withoutValue, withoutRecord}
 // claim, the offset and the adapter's own keys.
 const maxStored = limits.TxBytes - 1<<20
 
-// Fit returns a letter that has room in a transaction of the store: a shortened one, or ErrTooLarge with
-// StopTooLarge, if it is too large.
-func (o *Options) Fit(letter *kgo.Record) (*kgo.Record, error) {
-	if !o.StopTooLarge {
+// Fit returns a letter that has room in a transaction of the store. One that is too large is shortened
+// with omit; otherwise Fit returns ErrTooLarge.
+func Fit(letter *kgo.Record, omit bool) (*kgo.Record, error) {
+	if omit {
 		letter = shorten(letter, maxStored)
 	}
 	if n := Size(letter); n > maxStored {
-		return nil, fmt.Errorf("%w: it has %d bytes, and a transaction of the store has room for %d: remove deadletter.Options.StopTooLarge", ErrTooLarge, n, maxStored)
+		return nil, fmt.Errorf("%w: it has %d bytes, and a transaction of the store has room for %d", ErrTooLarge, n, maxStored)
 	}
 	return letter, nil
 }

@@ -17,7 +17,7 @@ import (
 
 // ErrTooLarge means that the broker refuses a dead letter because of its size, or that the letter
 // does not fit into one transaction of the store.
-var ErrTooLarge = errors.New("hapax: a dead letter is too large: raise max.message.bytes of its topic, or remove deadletter.Options.StopTooLarge to publish it without its value")
+var ErrTooLarge = errors.New("hapax: a dead letter is too large: raise max.message.bytes of its topic, or set the policy for kafkaadapter.LargeLetter to DeadLetter to publish it without its value")
 
 const (
 	answerTime      = 10 * time.Second // for one chunk

@@ -176,7 +176,7 @@ func (o *Rules) date(id *Identity, r *kgo.Record, f *finding) bool {
 	if o.dateByHeader(id, r, f) {
 		return true
 	}
-	if !o.NoIDTime && f.rule != IDPosition {
+	if f.rule != IDPosition {
 		if at, rule := timeOfID(f.id); rule != 0 && nearStamp(at, r) {
 			id.Time, id.TimeRule = at, rule
 			return true

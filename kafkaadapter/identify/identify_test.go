@@ -285,7 +285,6 @@ func TestFirstRuleThatFindsATimeIsTaken(t *testing.T) {
 			aRecord(), time.UnixMilli(0x0196a0000000).UTC(), TimeUUIDv7, 0, false},
 		{"ULID", Rules{}, aRecord("message_id", ulid), time.UnixMilli(0x0196a0000000).UTC(), TimeULID, 0, false},
 		{"ULID in small letters", Rules{}, aRecord("message_id", strings.ToLower(ulid)), time.UnixMilli(0x0196a0000000).UTC(), TimeULID, 0, false},
-		{"ids have no times", Rules{NoIDTime: true}, aRecord("message_id", v7), aTime, TimeRecord, 0, true},
 		{"UUIDv4", Rules{}, aRecord("message_id", "0196a000-0000-4abc-8def-000000000000"), aTime, TimeRecord, 0, true},
 		{"a UUID of another variant", Rules{}, aRecord("message_id", "0196a000-0000-7abc-0def-000000000000"), aTime, TimeRecord, 0, true},
 		{"a UUIDv7 without hyphens may be any digest", Rules{}, aRecord("message_id", strings.ReplaceAll(v7, "-", "")), aTime, TimeRecord, 0, true},

@@ -83,7 +83,7 @@ func DefaultTimeHeaders() []string { return slices.Clone(defaultTimeHeaders) }
 // A ULID has 26 characters that are not all digits; a UUIDv7 is recognised in its form with
 // hyphens. Their times are used for the years 2000 to 2099, and only if they are at most two days
 // after the record's timestamp and at most 366 days before it, so that few ids of other kinds are
-// mistaken for one. NoIDTime disables them.
+// mistaken for one. A time from Payload or a header precedes them.
 type Rules struct {
 	// IDHeaders are tried in this order. nil = DefaultIDHeaders; an empty list uses none.
 	IDHeaders []string
@@ -107,9 +107,6 @@ type Rules struct {
 
 	// TimeHeaders are tried in this order. nil = DefaultTimeHeaders; an empty list uses none.
 	TimeHeaders []string
-
-	// NoIDTime ignores the times in ids that look like a UUIDv7 or a ULID.
-	NoIDTime bool
 }
 
 // shared are headers that many events share: as an id, each would make nearly every event a

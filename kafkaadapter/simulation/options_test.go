@@ -52,7 +52,7 @@ func (b *member) options() kafkaadapter.Options {
 	r := &o.Routes[0]
 	if w.atMostOnce {
 		r.Mode = kafkaadapter.AtMostOnce(b.handleOnce)
-		r.TooOld, r.TooNew, r.Undecodable = kafkaadapter.Reject, kafkaadapter.Reject, kafkaadapter.Reject
+		r.Policies = kafkaadapter.RejectUnclaimable()
 		return o
 	}
 	r.Mode = kafkaadapter.Transactional{Handle: b.handle, MaxAttempts: maxAttempts}
