@@ -23,6 +23,15 @@ type Copy struct {
 // CopyIn returns the copy in dir.
 func CopyIn(dir string, o Options) *Copy { return &Copy{dir, o} }
 
+// Copies returns the local copies of partitions for kafkaadapter.Changelog, each in a directory below dir. Their
+// memory is that of the operating system's cache, so the third parameter has no effect.
+func Copies(dir string, o Options) func(topic string, partition int32, memory int64) storage.Copies {
+	in := func(dir string) storage.Copies { return CopyIn(dir, o) }
+	return func(topic string, partition int32, _ int64) storage.Copies {
+		return &storedir.Partition{Root: dir, Topic: topic, Partition: partition, In: in}
+	}
+}
+
 // Open opens the copy. It returns fs.ErrNotExist if there is none, and otherwise the errors of Open.
 func (c *Copy) Open() (storage.Store, error) { return c.open(storage.Identity{}) }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine/storage"
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
+	"github.com/hapax-dev/hapax/engine/storage/storedir"
 )
 
 // A Copy is a directory for a store whose batches are also in a log that several members read (package
@@ -21,6 +22,36 @@ type Copy struct {
 
 // CopyIn returns the copy in dir.
 func CopyIn(dir string, o Options) *Copy { return &Copy{dir, o} }
+
+// Copies returns the local copies of partitions for kafkaadapter.Changelog, each in a directory below dir. It
+// is called with a partition and the memory that its copy may use: unless o says so, a fifth of it is
+// PendingBytes and a half CacheBytes. 0: the defaults of Options. Options.FS cannot be used.
+func Copies(dir string, o Options) func(topic string, partition int32, memory int64) storage.Copies {
+	return func(topic string, partition int32, memory int64) storage.Copies {
+		in := func(dir string) storage.Copies { return CopyIn(dir, o.within(memory)) }
+		return &storedir.Partition{Root: dir, Topic: topic, Partition: partition, In: in}
+	}
+}
+
+// within returns the options for a store that may use that much memory.
+func (o Options) within(memory int64) Options {
+	if memory <= 0 {
+		return o
+	}
+	if o.PendingBytes == 0 {
+		o.PendingBytes = min(max(uint64(memory)/5, minPendingBytes), maxTableBytes)
+	}
+	if o.CacheBytes == 0 {
+		o.CacheBytes = max(memory/2, minCacheBytes)
+	}
+	return o
+}
+
+// The least memory of a copy.
+const (
+	minPendingBytes = 256 << 10
+	minCacheBytes   = 1 << 20
+)
 
 // Open opens the copy. It returns fs.ErrNotExist if there is none, and otherwise the errors of Open.
 func (c *Copy) Open() (storage.Store, error) { return c.open(storage.Identity{}) }

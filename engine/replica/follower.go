@@ -12,16 +12,8 @@ import (
 	"github.com/hapax-dev/hapax/internal/untrusted"
 )
 
-// Copies keeps the local copy of one log. Its methods are called one at a time.
-type Copies interface {
-	// Open opens the copy, or returns fs.ErrNotExist if there is none. After a crash the copy may have
-	// lost its newest batches, but no batch before one that it has.
-	Open() (storage.Store, error)
-	// Create makes an empty copy with the given identity, where there is none.
-	Create(id storage.Identity) (storage.Store, error)
-	// Remove removes the copy, which is closed or cannot be opened.
-	Remove() error
-}
+// Copies keeps the local copy of one log.
+type Copies = storage.Copies
 
 // Options of Open and Follow. The zero value is safe.
 type Options struct {
