@@ -78,7 +78,7 @@ func (w *Workload) handle(tx *engine.Tx, rec *kafkaadapter.Record) error {
 	if !w.decodes() {
 		return nil
 	}
-	p, ok := rec.Decoded().(*traffic.Payment)
+	p, ok := rec.Decoded.(*traffic.Payment)
 	if !ok { // mode own
 		var err error
 		if p, err = decodePayment(rec.Record); err != nil {

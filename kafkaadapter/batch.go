@@ -145,7 +145,7 @@ func (b *batch) unidentified(r *delivery, err error) (fate, error) {
 	switch {
 	case errors.Is(err, identify.ErrNoTopicID):
 		return left, err // not caused by the record
-	case isTransient(err):
+	case IsTransient(err):
 		b.transient = fmt.Errorf("offset %d: %w", r.Record.Offset, err)
 		return left, nil
 	}
@@ -252,7 +252,7 @@ func (b *batch) handle(r *delivery) (fate, error) {
 	}
 	if n := b.current.attempts; uint64(n) >= b.p.partition.attemptLimit() && !b.p.partition.fence.Marked() {
 		why, last := deadletter.Attempts, b.p.lastError(n)
-		if isPermanent(last) {
+		if IsPermanent(last) {
 			why = deadletter.Permanent
 		}
 		err := b.deadLetter(r, why, last, r.Verdict == engine.Claimed)
@@ -322,7 +322,7 @@ func (b *batch) undone(r *delivery, err error) (fate, error) {
 	if err := as(b.tx).RollbackTo(b.current.before); err != nil {
 		return left, err // a conflict, or the engine has ended: not caused by the handler
 	}
-	if isTransient(err) {
+	if IsTransient(err) {
 		b.transient = fmt.Errorf("offset %d, event %s: %w", r.Record.Offset, b.p.partition.c.opt.Telemetry.IDs.Text(string(r.Event.ID)), err)
 		return left, nil
 	}
@@ -336,7 +336,7 @@ func (b *batch) undone(r *delivery, err error) (fate, error) {
 func (b *batch) attempted(r *delivery, err error) (fate, error) {
 	b.failed = err
 	n, limit, policy := uint32(r.Attempt), b.p.partition.attemptLimit(), "retry"
-	if isPermanent(err) {
+	if IsPermanent(err) {
 		n = max(n, uint32(limit))
 	}
 	if uint64(n) >= limit {

@@ -53,7 +53,7 @@ func TestRecordsAreDecodedBeforeTheTurn(t *testing.T) {
 		}
 		l.decodes(nil)
 		l.handle = func(_ *engine.Tx, rec *Record) error {
-			if got := rec.Decoded(); got != ids[rec.Offset] {
+			if got := rec.Decoded; got != ids[rec.Offset] {
 				t.Errorf("meets=%t: record %d is decoded to %v, want %q", meets, rec.Offset, got, ids[rec.Offset])
 			}
 			return nil
@@ -126,8 +126,8 @@ func testDuplicatesAreNotDecodedAhead(t *testing.T, meets bool) {
 		t.Errorf("%d records were decoded and %d handled, want %d", got, len(l.handled), fresh+1)
 	}
 	for offset, runs := range l.handled {
-		if len(runs) != 1 || runs[0].Decoded() != ids[offset] {
-			t.Errorf("record %d was handled %d times, decoded to %v", offset, len(runs), runs[0].Decoded())
+		if len(runs) != 1 || runs[0].Decoded != ids[offset] {
+			t.Errorf("record %d was handled %d times, decoded to %v", offset, len(runs), runs[0].Decoded)
 		}
 	}
 }
@@ -164,14 +164,14 @@ func TestErrorOfDecodeIsThatOfTheHandler(t *testing.T) {
 				if b.result.done != bad || l.state.next != bad || len(l.handled) != bad || b.ours.Tries.N != tt.attempts {
 					t.Errorf("%d records are done, %d were handled, the next offset is %d, attempts at it are %d, want %d", b.result.done, len(l.handled), l.state.next, b.ours.Tries.N, tt.attempts)
 				}
-				if !tt.is(b.failed) || isTransient(b.transient) != (name == "transient") {
+				if !tt.is(b.failed) || IsTransient(b.transient) != (name == "transient") {
 					t.Errorf("failed %v, transient %v", b.failed, b.transient)
 				}
 				l.decodes(nil)
 				if name == "permanent" {
 					return
 				}
-				if b := l.commit(t, recs[bad:]); b.result.done != all-bad || len(l.handled) != all || l.handled[bad][0].Decoded() != string(recs[bad].Key) {
+				if b := l.commit(t, recs[bad:]); b.result.done != all-bad || len(l.handled) != all || l.handled[bad][0].Decoded != string(recs[bad].Key) {
 					t.Errorf("afterwards %d records are done, %d were handled", b.result.done, len(l.handled))
 				}
 			})
@@ -197,8 +197,8 @@ func TestRecordsAreDecodedAgainAfterAConflict(t *testing.T) {
 		t.Fatalf("%d of %d records are done", b.result.done, n)
 	}
 	for offset, runs := range l.handled {
-		if last := runs[len(runs)-1]; last.Decoded() != string(recs[offset].Key) {
-			t.Errorf("record %d is decoded to %v", offset, last.Decoded())
+		if last := runs[len(runs)-1]; last.Decoded != string(recs[offset].Key) {
+			t.Errorf("record %d is decoded to %v", offset, last.Decoded)
 		}
 	}
 }
@@ -213,7 +213,7 @@ func TestDecodedRecordsOfABatchAndInParallel(t *testing.T) {
 	}
 	var wrong atomic.Int64
 	check := func(rec *Record) {
-		if rec.Decoded() != string(rec.Value) {
+		if rec.Decoded != string(rec.Value) {
 			wrong.Add(1)
 		}
 	}

@@ -198,9 +198,10 @@ func Permanent(err error) error {
 	return &permanentError{err}
 }
 
-type permanentError struct{ err error }
+// IsPermanent reports whether Permanent has marked err, or an error that err wraps.
+func IsPermanent(err error) bool { return errors.As(err, new(*permanentError)) }
 
-func isPermanent(err error) bool { return errors.As(err, new(*permanentError)) }
+type permanentError struct{ err error }
 
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
@@ -218,15 +219,16 @@ func Transient(err error) error {
 	return &transientError{err}
 }
 
+// IsTransient reports whether Transient has marked err, or an error that err wraps. It is also true of
+// engine.ErrOutboxFull, because the outbox is full for all records alike.
+func IsTransient(err error) bool {
+	return err != nil && (errors.As(err, new(*transientError)) || errors.Is(err, engine.ErrOutboxFull))
+}
+
 type transientError struct{ err error }
 
 func (e *transientError) Error() string { return e.err.Error() }
 func (e *transientError) Unwrap() error { return e.err }
-
-// isTransient reports whether Transient has marked err. The outbox is full for all records alike.
-func isTransient(err error) bool {
-	return err != nil && (errors.As(err, new(*transientError)) || errors.Is(err, engine.ErrOutboxFull))
-}
 
 // A PanicError is the error of a handler that panicked, or whose error panicked in Error or Unwrap.
 // It counts as a failed attempt.

@@ -62,7 +62,7 @@ func (b *batch) handleGroup() error {
 	switch {
 	case errors.As(err, &at) && at.index >= 0 && at.index < len(group):
 		failure.offset = group[at.index].Record.Offset
-	case len(group) == 1, isTransient(err):
+	case len(group) == 1, IsTransient(err):
 		failure.offset = group[0].Record.Offset
 	}
 	return failure

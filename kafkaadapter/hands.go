@@ -80,7 +80,7 @@ func (h *hands) give(d *delivery) *Record {
 	}
 	rec := &g.Record
 	rec.Record, rec.Event, rec.Event.ID = &g.raw, d.Event, id
-	rec.Verdict, rec.Attempt, rec.Reopened, rec.decoded = d.Verdict, d.Attempt, d.Reopened, d.decoded.value
+	rec.Verdict, rec.Attempt, rec.Reopened, rec.Decoded = d.Verdict, d.Attempt, d.Reopened, d.decoded.value
 	return rec
 }
 

@@ -63,7 +63,7 @@ func decodeTransfer(rec *kgo.Record) (*transfer, error) {
 func (m *moneyBench) mode() Transactional {
 	mode := Transactional{MaxAttempts: 1, Handle: func(_ context.Context, tx *engine.Tx, rec *Record) (err error) {
 		m.calls.Add(1)
-		t, ok := rec.Decoded().(*transfer)
+		t, ok := rec.Decoded.(*transfer)
 		if !ok {
 			if t, err = decodeTransfer(rec.Record); err != nil {
 				return err

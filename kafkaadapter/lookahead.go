@@ -71,7 +71,7 @@ func (r *partitionState) lookEarly(recs []*kgo.Record) {
 		if s.isExpected() {
 			r.lookout.early.events = append(r.lookout.early.events, judged(s.delivery.Event, false))
 		}
-		if isTransient(s.err) { // the batch ends there
+		if IsTransient(s.err) { // the batch ends there
 			return
 		}
 	}
@@ -188,7 +188,7 @@ func (r *partitionState) identify(s *sighting) error {
 	if errors.Is(err, identify.ErrNoTime) && route.Window > 0 {
 		err = nil
 	}
-	if isTransient(err) || errors.Is(err, identify.ErrNoTopicID) {
+	if IsTransient(err) || errors.Is(err, identify.ErrNoTopicID) {
 		return err
 	}
 	if d.replay, s.refused = r.issuer.Replay(d.Record, id); d.replay != nil {

@@ -52,7 +52,7 @@ type Transactional struct {
 	// error marked by Transient but not by FailedAt makes the whole batch wait. The context does
 	// not contain the trace context of a record.
 	HandleBatch func(ctx context.Context, tx *engine.Tx, records []*Record) error
-	// Decode converts a record for the handler; Record.Decoded returns the result. It is optional.
+	// Decode converts a record for the handler; Record.Decoded is the result. It is optional.
 	// Use it for work that depends only on the record: it is called for a few dozen records at once,
 	// which is faster than between the handlers, and partitions whose handlers read and write the
 	// same keys, and therefore take turns (driver.LaneMember), decode in parallel before the turn.

@@ -27,12 +27,9 @@ type Record struct {
 	Attempt int
 	// Reopened is set for the replay of a dead letter.
 	Reopened bool
-
-	decoded any
+	// Decoded is the result of Transactional.Decode for the record, nil if Decode is not set.
+	Decoded any
 }
-
-// Decoded returns the result of Transactional.Decode for the record, nil if Decode is not set.
-func (r *Record) Decoded() any { return r.decoded }
 
 // A delivery is a record with its event and verdict, for the adapter. The application cannot change
 // its memory: see hands.

@@ -128,8 +128,8 @@ func TestErrorThatChangesAfterItsHandlerHasReturnedIsTheOneThatWasReturned(t *te
 	h := handlers{}
 	err := h.call(t.Context(), 0, 0, func(context.Context) error { return e })
 	e.change()
-	if err.Error() != "first text" || e.calls != 1 || isTransient(err) || !errors.As(err, new(*permanentError)) || !errors.Is(err, errFirst) {
-		t.Errorf("%v after %d calls of Error, transient %t", err, e.calls, isTransient(err))
+	if err.Error() != "first text" || e.calls != 1 || IsTransient(err) || !errors.As(err, new(*permanentError)) || !errors.Is(err, errFirst) {
+		t.Errorf("%v after %d calls of Error, transient %t", err, e.calls, IsTransient(err))
 	}
 
 	m := r.start(t, r.work(3, func(_ context.Context, _ *engine.Tx, rec *Record) error {

@@ -123,7 +123,7 @@ func (w *worker) workOpen() state {
 		return unprotected // it is the first of the next records again
 	case errors.Is(err, identify.ErrNoTopicID):
 		return w.state.stop("undecodable", err)
-	case isTransient(err):
+	case IsTransient(err):
 		return w.state.stopForNow("transient", fmt.Errorf("offset %d: %w", w.state.taken[0].Offset, err), lookingUp)
 	}
 	return w.state.stopForNow("store", fmt.Errorf("%w: a dead letter has to wait for it: %w", ErrUnprotected, err), lookingUp)
@@ -141,7 +141,7 @@ func (w *worker) unclaimed(n int) (*batch, error) {
 		}
 		if rec.Offset >= b.result.next && !isControl(rec) {
 			s := w.state.sight(rec)
-			cannotPass := errors.Is(s.err, identify.ErrNoTopicID) || isTransient(s.err)
+			cannotPass := errors.Is(s.err, identify.ErrNoTopicID) || IsTransient(s.err)
 			switch {
 			case !cannotPass && s.err != nil && w.partition.route.Policies[Undecodable] != Reject && rec.Offset < w.state.inStore: // its dead letter is there
 			case cannotPass, s.err != nil && w.partition.route.Policies[Undecodable] != Reject:

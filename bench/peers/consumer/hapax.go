@@ -92,7 +92,7 @@ func decode(_ context.Context, r *kgo.Record) (any, error) {
 }
 
 func (h *hapax) handle(_ context.Context, tx *engine.Tx, r *kafkaadapter.Record) error {
-	p := r.Decoded().(traffic.Payment)
+	p := r.Decoded.(traffic.Payment)
 	if h.order.Work == Claims {
 		return nil
 	}
