@@ -1,9 +1,8 @@
 package engine
 
 import (
-	"cmp"
 	"context"
-	"slices"
+	"iter"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine/internal/filters"
@@ -20,37 +19,59 @@ type Admin struct {
 	queue   *queue
 	decider *decider
 	scanner *scanner
+	queries queries
 }
 
-// Lookup returns the claim on an event if it is durable and in a retained week.
+// Lookup returns the claim on an event if it is durable and in a retained week. If at is zero, it looks
+// in all retained weeks, and returns the claim of the newest one that has any.
 func (a *Admin) Lookup(ctx context.Context, scope string, id []byte, at time.Time) (rec ClaimRecord, found bool, err error) {
-	if err := ctx.Err(); err != nil {
-		return ClaimRecord{}, false, err
-	}
-	scope = a.core.opt.scope(scope)
-	key, week, err := a.lookupKey(scope, id, at)
-	if err != nil {
-		return ClaimRecord{}, false, err
-	}
-	if err := a.core.enter(); err != nil {
-		return ClaimRecord{}, false, err
-	}
-	defer a.core.leave()
-	if week < a.finder.retained.oldestOf(scope) {
-		return ClaimRecord{}, false, nil
-	}
-	rec, found, err = a.finder.readRetained(key, week)
-	if err == nil {
-		err = a.core.settleContext(ctx)
-	}
-	return rec, found && err == nil, err
+	return a.queries.lookup(ctx, scope, id, at)
+}
+
+// LookupAll returns the durable claims on an id in all retained weeks, the newest week first. Events with
+// the same id in different weeks are different events. If the store is damaged where there may be another
+// one, it returns a *storage.DamageError and the claims that it has found.
+func (a *Admin) LookupAll(ctx context.Context, scope string, id []byte) ([]WeekClaim, error) {
+	return a.queries.lookupAll(ctx, scope, id)
+}
+
+// Claims returns an iterator over the durable claims of a scope in a week, as of the start of the
+// iteration. Claims are in the order of their keys on disk (ids of one form in the order of their
+// bytes). If after is not empty, the iteration starts after that id. A dropped week has no claims.
+//
+// When ctx ends, the engine is closed or the store fails, the last pair has the error. Use Claims
+// for operations and audits: the store cannot free the data that is being read, and a Pebble store
+// first sorts the bucket's claims in memory.
+func (a *Admin) Claims(ctx context.Context, b storage.Bucket, after []byte) iter.Seq2[Claim, error] {
+	return a.queries.claims(ctx, b, after)
+}
+
+// Scopes lists the scopes with claims in retained weeks, sorted. Where the store is damaged, a scope may
+// be missing, and Scopes also returns a *storage.DamageError.
+func (a *Admin) Scopes(ctx context.Context) ([]ScopeWeeks, error) { return a.queries.scopes(ctx) }
+
+// Offsets returns the durable offsets of a consumer group, or those of all groups if group is empty. It
+// reads them as Engine.Scan does.
+func (a *Admin) Offsets(ctx context.Context, group string) (map[OffsetKey]Offset, error) {
+	return a.queries.offsets(ctx, group)
+}
+
+// Offset returns the durable next offset of a partition.
+func (a *Admin) Offset(ctx context.Context, p OffsetKey) (o Offset, found bool, err error) {
+	return a.queries.offset(ctx, p)
+}
+
+// Outbox returns an iterator over the messages that are not published yet, and those that are parked. It
+// has the semantics of Engine.Scan.
+func (a *Admin) Outbox(ctx context.Context) iter.Seq2[OutboxMessage, error] {
+	return a.queries.outbox(ctx)
 }
 
 // Forget removes the claim on one event, durably on return, so that its next delivery is Claimed.
 // It reports whether there was one. A claim that an open transaction holds is ErrConflict.
 func (a *Admin) Forget(ctx context.Context, scope string, id []byte, at time.Time) (found bool, err error) {
 	scope = a.core.opt.scope(scope)
-	key, week, err := a.lookupKey(scope, id, at)
+	key, week, err := lookupKey(scope, id, at)
 	if err != nil {
 		return false, err
 	}
@@ -83,7 +104,7 @@ func (a *Admin) Forget(ctx context.Context, scope string, id []byte, at time.Tim
 }
 
 // lookupKey returns the key of a claim.
-func (a *Admin) lookupKey(scope string, id []byte, at time.Time) ([]byte, weekbucket.Week, error) {
+func lookupKey(scope string, id []byte, at time.Time) ([]byte, weekbucket.Week, error) {
 	ev := Event{Scope: scope, ID: id, Time: at, Origin: Origin{Topic: "-"}}
 	week, err := ev.check(limits.IDBytes, at)
 	if err != nil {
@@ -97,32 +118,7 @@ func (a *Admin) weeks(ctx context.Context) ([]WeekInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.core.enter(); err != nil {
-		return nil, err
-	}
-	defer a.core.leave()
-	weeks := make(map[weekbucket.Week]*WeekInfo)
-	for b, claims := range counts {
-		bytes, err := a.core.store.BucketBytes(b)
-		if err != nil {
-			return nil, a.core.stop(err)
-		}
-		w := weeks[b.Week]
-		if w == nil {
-			w = &WeekInfo{Week: b.Week}
-			weeks[b.Week] = w
-		}
-		w.Claims += claims
-		w.Bytes += bytes
-		w.Scopes = append(w.Scopes, ScopeInfo{b.Scope, b.Week, claims, bytes})
-	}
-	list := make([]WeekInfo, 0, len(weeks))
-	for _, w := range weeks {
-		slices.SortFunc(w.Scopes, func(a, b ScopeInfo) int { return cmp.Compare(a.Scope, b.Scope) })
-		list = append(list, *w)
-	}
-	slices.SortFunc(list, func(a, b WeekInfo) int { return cmp.Compare(a.Week, b.Week) })
-	return list, nil
+	return a.queries.weekInfos(counts)
 }
 
 // currentCounts names the buckets in the committer, which alone frees names.
@@ -148,38 +144,5 @@ func (a *Admin) currentCounts(ctx context.Context) (map[storage.Bucket]uint64, e
 // The copy contains everything that was acknowledged before the call. Its identity has the same
 // UUID and a higher incarnation. An engine that opens it rebuilds the filters by a scan.
 func (a *Admin) Backup(ctx context.Context, dir string) error {
-	return a.untilClose(ctx, func(ctx context.Context) error { return a.core.store.Backup(ctx, dir) })
-}
-
-// untilClose runs a long call of the store; Close cancels it.
-func (a *Admin) untilClose(ctx context.Context, call func(ctx context.Context) error) error {
-	if err := a.core.enter(); err != nil {
-		return err
-	}
-	defer a.core.leave()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(a.core.work, cancel)()
-	err := call(ctx)
-	if err != nil && a.core.work.Err() != nil {
-		return ErrClosed
-	}
-	return err
-}
-
-// A ScopeInfo describes the claims of one scope in one week. Bytes is an estimate of their size on
-// disk.
-type ScopeInfo struct {
-	Scope  string
-	Week   weekbucket.Week
-	Claims uint64
-	Bytes  uint64
-}
-
-// A WeekInfo describes the claims of one week. Its scopes are sorted.
-type WeekInfo struct {
-	Week   weekbucket.Week
-	Claims uint64
-	Bytes  uint64
-	Scopes []ScopeInfo
+	return a.core.untilClose(ctx, func(ctx context.Context) error { return a.core.writes.Backup(ctx, dir) })
 }

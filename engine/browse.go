@@ -16,20 +16,20 @@ type Claim struct {
 	Record ClaimRecord
 }
 
-// claimsPerPage is the number of claims that Admin.Claims reads ahead of its loop.
+// claimsPerPage is the number of claims that queries.claims reads ahead of its loop.
 const claimsPerPage = 256
 
-// Claims returns an iterator over the durable claims of a scope in a week, as of the start of the
-// iteration. Claims are in the order of their keys on disk (ids of one form in the order of their
-// bytes). If after is not empty, the iteration starts after that id. A dropped week has no claims.
-//
-// When ctx ends, the engine is closed or the store fails, the last pair has the error. Use Claims
-// for operations and audits: the store cannot free the data that is being read, and a Pebble store
-// first sorts the bucket's claims in memory.
-func (a *Admin) Claims(ctx context.Context, b storage.Bucket, after []byte) iter.Seq2[Claim, error] {
+// queries answer questions about what is stored, for Admin and Reader.
+type queries struct {
+	core   *core
+	finder *finder
+}
+
+// claims is Admin.Claims.
+func (q *queries) claims(ctx context.Context, b storage.Bucket, after []byte) iter.Seq2[Claim, error] {
 	return func(yield func(Claim, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		pages, result, err := a.claimPages(ctx, b, after)
+		pages, result, err := q.claimPages(ctx, b, after)
 		if err != nil {
 			cancel()
 			yield(Claim{}, err)
@@ -55,14 +55,14 @@ func (a *Admin) Claims(ctx context.Context, b storage.Bucket, after []byte) iter
 
 // claimPages scans a bucket in a separate goroutine, which Close cancels. It closes pages after the
 // scan, whose error it returns.
-func (a *Admin) claimPages(ctx context.Context, b storage.Bucket, after []byte) (pages chan []Claim, result chan error, err error) {
+func (q *queries) claimPages(ctx context.Context, b storage.Bucket, after []byte) (pages chan []Claim, result chan error, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
 	if n := len(b.Scope); n == 0 || n > limits.ScopeBytes {
 		return nil, nil, &ArgumentError{"bucket's scope", fmt.Sprintf("has %d bytes: give 1 to %d", n, limits.ScopeBytes)}
 	}
-	if err := a.core.enter(); err != nil {
+	if err := q.core.enter(); err != nil {
 		return nil, nil, err
 	}
 	span := storage.Span{Prefix: b.AppendPrefix(nil)}
@@ -71,24 +71,24 @@ func (a *Admin) claimPages(ctx context.Context, b storage.Bucket, after []byte) 
 	}
 	pages, result = make(chan []Claim), make(chan error, 1)
 	go func() {
-		defer a.core.leave()
+		defer q.core.leave()
 		defer close(pages)
-		result <- a.sendClaims(ctx, b, span, pages)
+		result <- q.sendClaims(ctx, b, span, pages)
 	}()
 	return pages, result, nil
 }
 
-func (a *Admin) sendClaims(ctx context.Context, b storage.Bucket, span storage.Span, pages chan<- []Claim) error {
+func (q *queries) sendClaims(ctx context.Context, b storage.Bucket, span storage.Span, pages chan<- []Claim) error {
 	scan, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(a.core.work, cancel)()
-	if b.Week < a.finder.retained.oldestOf(b.Scope) {
+	defer context.AfterFunc(q.core.work, cancel)()
+	if b.Week < q.finder.retained.oldestOf(b.Scope) {
 		return nil
 	}
 	var page []Claim
 	var own error // the error of a canceled scan, not of the store
 	send := func() error {
-		if own = a.core.settleContext(scan); own != nil {
+		if own = q.core.settleContext(scan); own != nil {
 			return own
 		}
 		select {
@@ -100,13 +100,13 @@ func (a *Admin) sendClaims(ctx context.Context, b storage.Bucket, span storage.S
 			return own
 		}
 	}
-	err := a.core.store.Scan(scan, span, func() {}, func(key, record []byte) error {
+	err := q.core.store.Scan(scan, span, func() {}, func(key, record []byte) error {
 		_, id, err := storage.ParseKey(key)
 		if err != nil {
 			return err
 		}
-		rec, err := a.finder.parse(record)
-		if b.Week < a.finder.retained.oldestOf(b.Scope) {
+		rec, err := q.finder.parse(record)
+		if b.Week < q.finder.retained.oldestOf(b.Scope) {
 			return nil // its names may already be freed
 		}
 		if err != nil {
@@ -123,24 +123,27 @@ func (a *Admin) sendClaims(ctx context.Context, b storage.Bucket, span storage.S
 	switch {
 	case err == nil:
 		return nil
-	case a.core.work.Err() != nil && ctx.Err() == nil:
+	case q.core.work.Err() != nil && ctx.Err() == nil:
 		return ErrClosed
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case own != nil && errors.Is(err, own):
 		return own
 	}
-	return a.core.stop(err)
+	return q.core.stop(err)
 }
 
-// Offsets returns the durable offsets of a consumer group. It reads them as Engine.Scan does.
-func (a *Admin) Offsets(ctx context.Context, group string) (map[OffsetKey]Offset, error) {
-	if err := (OffsetKey{Group: group, Topic: "-"}).check(); err != nil {
-		return nil, err
+// offsets is Admin.Offsets.
+func (q *queries) offsets(ctx context.Context, group string) (map[OffsetKey]Offset, error) {
+	span := storage.Span{Prefix: []byte{stateOffset}}
+	if group != "" {
+		if err := (OffsetKey{Group: group, Topic: "-"}).check(); err != nil {
+			return nil, err
+		}
+		span.Prefix = appendBytes(span.Prefix, []byte(group))
 	}
 	offsets := make(map[OffsetKey]Offset)
-	span := storage.Span{Prefix: appendBytes([]byte{stateOffset}, []byte(group))}
-	for kv, err := range a.core.pages(ctx, span, 0) {
+	for kv, err := range q.core.pages(ctx, span, 0) {
 		if err != nil {
 			return nil, err
 		}
@@ -149,29 +152,29 @@ func (a *Admin) Offsets(ctx context.Context, group string) (map[OffsetKey]Offset
 			offsets[p], err = parseOffset(kv.Value)
 		}
 		if err != nil {
-			return nil, a.core.stop(err)
+			return nil, q.core.stop(err)
 		}
 	}
 	return offsets, nil
 }
 
-// Offset returns the durable next offset of a partition.
-func (a *Admin) Offset(ctx context.Context, p OffsetKey) (o Offset, found bool, err error) {
+// offset is Admin.Offset.
+func (q *queries) offset(ctx context.Context, p OffsetKey) (o Offset, found bool, err error) {
 	if err := errors.Join(ctx.Err(), p.check()); err != nil {
 		return Offset{}, false, err
 	}
-	if err := a.core.enter(); err != nil {
+	if err := q.core.enter(); err != nil {
 		return Offset{}, false, err
 	}
-	defer a.core.leave()
-	value, found, err := a.core.store.State(p.stateKey())
+	defer q.core.leave()
+	value, found, err := q.core.store.State(p.stateKey())
 	if err == nil && found {
 		o, err = parseOffset(value)
 	}
 	if err != nil {
-		return Offset{}, false, a.core.stop(err)
+		return Offset{}, false, q.core.stop(err)
 	}
-	if err := a.core.settleContext(ctx); err != nil {
+	if err := q.core.settleContext(ctx); err != nil {
 		return Offset{}, false, err
 	}
 	return o, found, nil

@@ -168,7 +168,7 @@ func (c *committer) apply(g *group) {
 	g.since = time.Now()
 	g.tried = true
 	c.core.applying.Store(g.batch.Seq)
-	wait, err := c.core.store.Apply(&g.batch)
+	wait, err := c.core.writes.Apply(&g.batch)
 	if err != nil {
 		_ = c.core.stop(err) // the releaser returns it
 		return

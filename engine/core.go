@@ -16,9 +16,10 @@ import (
 
 // A core has what the parts of an engine share: the store, the options, and the engine's state.
 type core struct {
-	store storage.Store
-	opt   Options
-	seed  uint64
+	store  storage.Reader
+	writes storage.Store // nil in a Reader
+	opt    Options
+	seed   uint64
 
 	applying atomic.Uint64 // Seq of the last batch handed to the store
 	applied  watermark     // Seq of the last batch visible to reads
@@ -43,6 +44,11 @@ type core struct {
 	observations observations
 }
 
+func (c *core) init(store storage.Reader, opt Options) {
+	c.store, c.opt, c.seed, c.stopped = store, opt, store.Identity().Seed, make(chan struct{})
+	c.work, c.stopWork = context.WithCancel(context.Background())
+}
+
 func (c *core) Identity() storage.Identity { return c.store.Identity() }
 
 func (c *core) Err() error {
@@ -57,9 +63,9 @@ func (c *core) Err() error {
 func isConfined(err error) bool { return errors.As(err, new(*storage.DamageError)) }
 
 // stop stops the engine and returns its error; the first cause is kept. Confined damage stops
-// nothing, and is returned.
+// nothing, and is returned. Nothing stops a Reader.
 func (c *core) stop(cause error) error {
-	if isConfined(cause) {
+	if isConfined(cause) || c.writes == nil {
 		return cause
 	}
 	err := fmt.Errorf("%w: %w", ErrStopped, cause)
@@ -98,8 +104,40 @@ func (c *core) enter() error {
 
 func (c *core) leave() { c.calls.RUnlock() }
 
+// beginClose cancels background work, and waits for the calls in progress. It returns ErrClosed if it
+// was called before.
+func (c *core) beginClose() error {
+	c.closing.Store(true)
+	// before locking calls: scans, verifications and backups hold a read lock until they are
+	// canceled
+	c.stopWork()
+	c.calls.Lock()
+	defer c.calls.Unlock()
+	if c.closed {
+		return ErrClosed
+	}
+	c.closed = true
+	return nil
+}
+
 // now returns the engine's time in UTC.
 func (c *core) now() time.Time { return c.opt.Clock().UTC() }
+
+// untilClose runs a long call of the store; Close cancels it.
+func (c *core) untilClose(ctx context.Context, call func(ctx context.Context) error) error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	defer c.leave()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.work, cancel)()
+	err := call(ctx)
+	if err != nil && c.work.Err() != nil {
+		return ErrClosed
+	}
+	return err
+}
 
 // settleContext waits until everything that reads may have seen so far is durable, or ctx ends. It
 // must be called before an answer that depends on a read.

@@ -202,7 +202,7 @@ func (t *Retention) removeBuckets(buckets []storage.Bucket) error {
 		return err
 	}
 	defer t.core.leave()
-	if err := t.core.store.Drop(buckets); err != nil {
+	if err := t.core.writes.Drop(buckets); err != nil {
 		return t.core.stop(err)
 	}
 	return nil
@@ -252,7 +252,7 @@ func (t *Retention) reclaimBehind(owed []storage.Bucket) {
 		defer t.reclaim.end()
 		t.reclaim.turn.Lock()
 		defer t.reclaim.turn.Unlock()
-		if err := t.core.store.Reclaim(ctx, owed); err != nil {
+		if err := t.core.writes.Reclaim(ctx, owed); err != nil {
 			if ctx.Err() == nil {
 				_ = t.core.stop(err) // after confined damage, the next drop and the next open try again
 			}

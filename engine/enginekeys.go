@@ -104,5 +104,5 @@ func (c *core) reclaimState(ctx context.Context, span storage.Span) error {
 		return ctx.Err()
 	}
 	defer func() { <-c.reclaimingState }()
-	return c.store.ReclaimState(ctx, span)
+	return c.writes.ReclaimState(ctx, span)
 }

@@ -16,23 +16,31 @@ import (
 
 // loadOldest reads the oldest retained week, or sets it by the clock.
 func loadOldest(e *Engine) error {
-	value, found, err := e.core.store.State(keyOldest)
+	oldest, found, err := readOldest(e.core.store)
 	if err != nil {
 		return err
 	}
 	if !found && e.decider.seq > 0 {
 		return fmt.Errorf("%w: it has %d batches and no oldest week", storage.ErrDamaged, e.decider.seq)
 	}
-	if found {
-		if e.retained.decideOld, err = weekbucket.FromKey(value); err != nil {
-			return fmt.Errorf("%w: oldest week: %w", storage.ErrDamaged, err)
-		}
-	}
+	e.retained.decideOld = oldest
 	if err := setOldest(e, !found); err != nil {
 		return err
 	}
 	e.retained.oldest.Store(uint32(e.retained.decideOld))
 	return nil
+}
+
+// readOldest reads the oldest retained week, which a store has that an engine has opened.
+func readOldest(store storage.Reader) (week weekbucket.Week, found bool, err error) {
+	value, found, err := store.State(keyOldest)
+	if err != nil || !found {
+		return 0, false, err
+	}
+	if week, err = weekbucket.FromKey(value); err != nil {
+		return 0, false, fmt.Errorf("%w: oldest week: %w", storage.ErrDamaged, err)
+	}
+	return week, true, nil
 }
 
 // setOldest sets the oldest retained week by the clock if the store is new, or has never had a claim
@@ -55,7 +63,7 @@ func setOldest(e *Engine, created bool) error {
 	if !created && first == e.retained.decideOld {
 		return nil
 	}
-	wait, err := e.core.store.Apply(&storage.Batch{Seq: e.decider.seq + 1, State: startWrites(first), Control: true})
+	wait, err := e.core.writes.Apply(&storage.Batch{Seq: e.decider.seq + 1, State: startWrites(first), Control: true})
 	if err == nil {
 		err = wait()
 	}

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -39,8 +38,8 @@ func Open(store storage.Store, options Options) (*Engine, error) {
 // newEngine connects the parts of an engine.
 func newEngine(store storage.Store, opt Options) *Engine {
 	e := &Engine{}
-	e.core.store, e.core.opt, e.core.seed, e.core.stopped = store, opt, store.Identity().Seed, make(chan struct{})
-	e.core.work, e.core.stopWork = context.WithCancel(context.Background())
+	e.core.init(store, opt)
+	e.core.writes = store
 	e.core.reclaimingState = make(chan struct{}, 1)
 	c, f, q := &e.core, &e.finder, &e.queue
 	e.finder = finder{core: c, retained: &e.retained, names: names.New(ErrLimit), filters: filters.New(opt.MaxFilterBytes, opt.ExpectedPerWeek), cache: newClaimCache(opt.RecentClaims)}
@@ -58,7 +57,7 @@ func newEngine(store storage.Store, opt Options) *Engine {
 	e.committer.init(c, q.requests, &e.decider, e.snaps)
 	e.retention.core, e.retention.finder, e.retention.queue, e.retention.holds, e.retention.rebuild = c, f, q, &e.holds, &e.rebuild
 	e.retention.drops = make(chan struct{}, 1)
-	e.admin = Admin{c, f, q, &e.decider, &e.scanner}
+	e.admin = Admin{c, f, q, &e.decider, &e.scanner, queries{c, f}}
 	return e
 }
 
@@ -81,51 +80,43 @@ func (e *Engine) start() {
 
 // load loads the state of the previous engine from the store.
 func (e *Engine) load() error {
-	if err := loadState(e); err != nil {
+	if err := loadState(e.core.store, &e.retained, e.finder.names, &e.holds, &e.transactor.outbox); err != nil {
+		return err
+	}
+	if err := loadOldest(e); err != nil {
 		return err
 	}
 	return e.rebuild.load(e.decider.seq)
 }
 
-func loadState(e *Engine) error {
-	e.holds.at = make(map[string]time.Time)
-	if err := e.finder.names.Load(e.core.store); err != nil {
+// loadState loads all but the oldest retained week.
+func loadState(store storage.Reader, k *retained, n *names.Table, h *holds, o *outbox) error {
+	h.at = make(map[string]time.Time)
+	if err := n.Load(store); err != nil {
 		return err
 	}
-	err := e.core.store.ScanState(storage.Span{Prefix: []byte{stateHold}}, func(key, value []byte) error {
+	err := store.ScanState(storage.Span{Prefix: []byte{stateHold}}, func(key, value []byte) error {
 		at, err := parseHold(value)
-		e.holds.at[string(key[1:])] = at
+		h.at[string(key[1:])] = at
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	err = e.core.store.ScanState(storage.Span{Prefix: []byte{stateFloor}}, func(key, value []byte) error { return e.retained.floors.load(key, value) })
-	if err != nil {
+	if err := store.ScanState(storage.Span{Prefix: []byte{stateFloor}}, k.floors.load); err != nil {
 		return err
 	}
-	e.retained.floors.publish()()
-	if err := e.transactor.outbox.load(e.core.store); err != nil {
-		return err
-	}
-	return loadOldest(e)
+	k.floors.publish()()
+	return o.load(store)
 }
 
 // Close waits for calls in progress, cancels background work, and closes the store. Transactions
 // whose closures still run fail with ErrClosed when they next use the engine. Close returns the
 // error that stopped the engine, if any.
 func (e *Engine) Close() error {
-	e.core.closing.Store(true)
-	// before locking calls: scans, verifications and backups hold a read lock until they are
-	// canceled
-	e.core.stopWork()
-	e.core.calls.Lock()
-	if e.core.closed {
-		e.core.calls.Unlock()
-		return ErrClosed
+	if err := e.core.beginClose(); err != nil {
+		return err
 	}
-	e.core.closed = true
-	e.core.calls.Unlock()
 	e.retention.nights.Wait()
 	close(e.queue.requests)
 	// before waiting for background work: until then, the committer may start a snapshot

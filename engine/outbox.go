@@ -41,7 +41,7 @@ func (o *outbox) watch(fn func()) (stop func()) {
 	}
 }
 
-func (o *outbox) load(s storage.Store) error {
+func (o *outbox) load(s storage.Reader) error {
 	value, found, err := s.State(outboxKey(entry.ProducedKey))
 	if err != nil || !found {
 		return err
@@ -57,7 +57,7 @@ func (o *outbox) load(s storage.Store) error {
 }
 
 // loadRemoved reads how many bytes the relay has removed.
-func (o *outbox) loadRemoved(s storage.Store) error {
+func (o *outbox) loadRemoved(s storage.Reader) error {
 	value, found, err := s.State(outboxKey(entry.GoneKey))
 	if err != nil || !found {
 		return err

@@ -45,15 +45,8 @@ func (s *scanner) beginScan(ctx context.Context, begun func(), fn func(scanned) 
 				begun() // the committer waits, and nothing is scanned yet
 				close(started)
 			}, func(key, record []byte) error {
-				b, _, err := storage.ParseKey(key)
-				if err != nil {
-					return err
-				}
-				c, err := s.scanned(b, key, record)
-				if b.Week < s.finder.retained.oldestOf(b.Scope) {
-					return nil // its names may already be freed
-				}
-				if err != nil {
+				c, retained, err := s.finder.scanned(key, record)
+				if err != nil || !retained {
 					return err
 				}
 				return fn(c)
@@ -80,14 +73,21 @@ func (s *scanner) beginScan(ctx context.Context, begun func(), fn func(scanned) 
 	return err
 }
 
-func (s *scanner) scanned(b storage.Bucket, key, record []byte) (scanned, error) {
-	rec, err := s.finder.parse(record)
+// scanned decodes a claim, unless its week is not retained: its names may then be freed already.
+func (f *finder) scanned(key, record []byte) (c scanned, retained bool, err error) {
+	b, _, err := storage.ParseKey(key)
 	if err != nil {
-		return scanned{}, err
+		return scanned{}, false, err
 	}
-	scope, ok := s.finder.names.Number(b.Scope)
-	if !ok {
-		return scanned{}, fmt.Errorf("%w: scope %q is not in the table of names", storage.ErrDamaged, b.Scope)
+	rec, err := f.parse(record)
+	scope, ok := f.names.Number(b.Scope)
+	switch {
+	case b.Week < f.retained.oldestOf(b.Scope):
+		return scanned{}, false, nil
+	case err != nil:
+		return scanned{}, false, err
+	case !ok:
+		return scanned{}, false, fmt.Errorf("%w: scope %q is not in the table of names", storage.ErrDamaged, b.Scope)
 	}
-	return scanned{filters.Bucket{Scope: scope, Week: b.Week}, key, s.core.hash(key), rec}, nil
+	return scanned{filters.Bucket{Scope: scope, Week: b.Week}, key, f.core.hash(key), rec}, true, nil
 }

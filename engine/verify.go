@@ -67,9 +67,10 @@ func (a *Admin) Verify(ctx context.Context) (VerifyReport, error) {
 	case view.Trusted():
 		a.compareCounts(&report, scopes, want, got)
 	}
-	return report, a.untilClose(ctx, func(ctx context.Context) error {
+	err = a.core.untilClose(ctx, func(ctx context.Context) error {
 		return a.core.store.Verify(ctx, func(problem string) { report.add("%s", problem) })
 	})
+	return report, err
 }
 
 func (a *Admin) compareCounts(report *VerifyReport, scopes map[uint64]string, want, got map[filters.Bucket]filters.Count) {

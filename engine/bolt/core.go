@@ -25,8 +25,9 @@ type core struct {
 	dir *storedir.Dir // locked
 	o   Options
 
-	file     *os.File // for reads with pread
-	db       *bbolt.DB
+	file     *os.File  // for reads with pread
+	db       *bbolt.DB // nil for a Reader
+	fixed    *readTx   // of a Reader, nil for a Store
 	pageSize int
 
 	// txid is the newest transaction known to be durable. Every read sees at least this one.
@@ -53,6 +54,19 @@ func (c *core) newestTx() (*readTx, pages.Meta, error) {
 	return &readTx{tx}, newest, err
 }
 
+// newestOf is newestTx for a file of the store with that identity. It also returns the head.
+func (c *core) newestOf(id storage.Identity) (*readTx, pages.Meta, head, error) {
+	tx, newest, err := c.newestTx()
+	if err != nil {
+		return nil, newest, head{}, err
+	}
+	h, err := tx.head()
+	if err == nil && !h.belongsTo(id) {
+		err = pages.Damaged("it is of another store or another copy than %s", sidecar.IdentityName)
+	}
+	return tx, newest, h, err
+}
+
 // path returns the path of a file in the directory.
 func (c *core) path(name string) string { return filepath.Join(c.dir.Path(), name) }
 
@@ -77,6 +91,9 @@ func (c *core) release() error {
 
 // view runs fn on the newest state. Its pages do not change until fn returns.
 func (c *core) view(fn func(tx *readTx) error) error {
+	if c.fixed != nil {
+		return fn(c.fixed)
+	}
 	failed := c.failure.Load()
 	if failed != nil && errors.Is(failed.err, storage.ErrMoved) {
 		return failed.err

@@ -79,7 +79,8 @@
 //
 // # Reading on
 //
-// store.go connects the parts of a store, and opens and closes it. core.go has what the parts
+// store.go connects the parts of a store, and opens and closes it; openreader.go does so for one that is
+// only read. core.go has what the parts
 // share. create.go creates a store in a directory. write.go, claims.go, read.go, journal.go,
 // sidecars.go and drop.go implement the calls of the engine; writetx.go is one transaction that
 // changes the file. usage.go, verify.go, check.go and backup.go are for operations. Package

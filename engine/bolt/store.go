@@ -144,16 +144,9 @@ func (s *Store) examine() (*readTx, error) {
 			return nil, err
 		}
 	}
-	tx, newest, err := s.core.newestTx()
+	tx, newest, h, err := s.core.newestOf(s.identity.id)
 	if err != nil {
 		return nil, err
-	}
-	h, err := tx.head()
-	if err != nil {
-		return nil, err
-	}
-	if !h.belongsTo(s.identity.id) {
-		return nil, pages.Damaged("it is of another store or another copy than %s", sidecar.IdentityName)
 	}
 	if closed && (record.seq != h.seq || record.txid != h.txid) {
 		return nil, pages.Damaged("%s is of batch %d, the file of batch %d", cleanName, record.seq, h.seq)

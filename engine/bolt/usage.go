@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/hapax-dev/hapax/engine/bolt/internal/pages"
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
@@ -29,9 +30,21 @@ func (m *meter) Usage() (storage.Usage, error) {
 			u.DiskBytes += uint64(info.Size())
 		}
 	}
-	stats := m.core.db.Stats()
-	u.ReclaimableBytes = uint64(stats.FreePageN+stats.PendingPageN) * uint64(m.core.pageSize)
-	return u, nil
+	free, err := m.freePages()
+	u.ReclaimableBytes = free * uint64(m.core.pageSize)
+	return u, err
+}
+
+func (m *meter) freePages() (uint64, error) {
+	if m.core.fixed == nil {
+		stats := m.core.db.Stats()
+		return uint64(stats.FreePageN + stats.PendingPageN), nil
+	}
+	newest, _, err := pages.ReadMetas(m.core.file, m.core.pageSize)
+	if err != nil {
+		return 0, pages.Damaged("%w", err)
+	}
+	return m.core.fixed.pages.FreePages(newest.Freelist)
 }
 
 func (m *meter) BucketBytes(b storage.Bucket) (uint64, error) {

@@ -103,7 +103,8 @@
 //
 // # Reading on
 //
-// store.go puts the parts of a store together, and opens and closes it. core.go is what the parts
+// store.go puts the parts of a store together, and opens and closes it; openreader.go does so for one
+// that is only read. core.go is what the parts
 // share. create.go creates a store in a directory, and check.go and logcheck.go decide whether
 // Pebble may open it. write.go, claims.go, journal.go, sidecars.go, drop.go and reclaim.go do the
 // work of a store; buckets.go lists buckets. internal/memtable has the claims that are not in tables

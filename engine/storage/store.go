@@ -27,15 +27,13 @@ import (
 // calling fn for all other buckets, Scan when it reaches the damage; Apply and Drop never return
 // one.
 type Store interface {
+	Reader
+
 	// Acquire is called by an engine before any other method, and Release if the engine could not
 	// be opened. Between the two, and after Close, Acquire returns ErrInUse, because batches of two
 	// engines would have the same numbers. OneEngine implements both.
 	Acquire() error
 	Release()
-
-	// Identity returns the identity with which the store was created. It never changes while the
-	// store is open.
-	Identity() Identity
 
 	// LastSeq returns Batch.Seq of the newest batch at Open, 0 if there was none. All batches up to
 	// it are durable when the store's Open returns.
@@ -48,6 +46,55 @@ type Store interface {
 	// prefix of the batches, each whole, which includes all batches that a wait has confirmed.
 	// Apply keeps no reference to the batch or its bytes after it has returned.
 	Apply(b *Batch) (wait func() error, err error)
+
+	// Journal calls fn with Batch.Journal of each batch whose Seq is at least from and whose
+	// journal entry is stored, in the order of Seq. The slice is valid only during the call of fn.
+	Journal(from uint64, fn func(seq uint64, entry []byte) error) error
+
+	// TrimJournal allows the store to remove the journal entries of batches whose Seq is less than
+	// below. It need not be durable on return. A later call with a smaller number does not undo it.
+	TrimJournal(below uint64) error
+
+	// Drop removes all claims of the given buckets, if possible at a cost that does not depend on
+	// their number. On return, none of them is visible, and the removal is durable. No batch with
+	// claims in these buckets is applied after Drop is called. After a crash during Drop, any of
+	// the claims may exist, and Drop is called again.
+	Drop(buckets []Bucket) error
+
+	// Reclaim frees the disk space of dropped buckets, as far as the store can, without delaying
+	// Apply for long. The engine calls it in the background. It returns when the space is free or
+	// ctx is done, and may be called again for the same buckets.
+	Reclaim(ctx context.Context, buckets []Bucket) error
+
+	// ReclaimState frees the disk space of removed or replaced values in the span, as far as the
+	// store can, without delaying Apply for long. It returns when that is done, or ctx ends.
+	ReclaimState(ctx context.Context, span Span) error
+
+	// WriteSidecar replaces a small named file next to the data, atomically and durably: after a
+	// crash it has the old or the new content. If the new content does not fit on the disk, the old
+	// content remains, WriteSidecar returns the cause, and the store continues to work. ReadSidecar
+	// calls read with the content and its size, without loading all of it into memory. It returns
+	// fs.ErrNotExist if there is none, an error of the disk, or that of read, which may be wrapped.
+	// The content has its own checksum. Names consist of a-z, 0-9 and '-'.
+	WriteSidecar(name string, write func(io.Writer) error) error
+	ReadSidecar(name string, read func(r io.Reader, size int64) error) error
+
+	// Backup writes a consistent, durable copy of the store, as of some moment during the call, to
+	// dir, which must not exist. The copy can be opened like the original, and its Identity has a
+	// higher Incarnation.
+	Backup(ctx context.Context, dir string) error
+
+	// Close, of Reader, waits for background work, flushes, and records that the close was clean. It
+	// may also be called on a store that has failed; then it writes no such record.
+}
+
+// A Reader is the part of a store that reads it. The readers that pebble.OpenReader and
+// bolt.OpenReader return change no byte of a store that no process has open. Damaged bytes cause the
+// errors that Store describes.
+type Reader interface {
+	// Identity returns the identity with which the store was created. It never changes while the
+	// store is open.
+	Identity() Identity
 
 	// Claim returns the record of exactly this key; found is false if there is none. The caller
 	// owns the record.
@@ -73,54 +120,16 @@ type Store interface {
 	// of fn.
 	Scan(ctx context.Context, span Span, started func(), fn func(key, record []byte) error) error
 
-	// Journal calls fn with Batch.Journal of each batch whose Seq is at least from and whose
-	// journal entry is stored, in the order of Seq. The slice is valid only during the call of fn.
-	Journal(from uint64, fn func(seq uint64, entry []byte) error) error
-
-	// TrimJournal allows the store to remove the journal entries of batches whose Seq is less than
-	// below. It need not be durable on return. A later call with a smaller number does not undo it.
-	TrimJournal(below uint64) error
-
-	// Drop removes all claims of the given buckets, if possible at a cost that does not depend on
-	// their number. On return, none of them is visible, and the removal is durable. No batch with
-	// claims in these buckets is applied after Drop is called. After a crash during Drop, any of
-	// the claims may exist, and Drop is called again.
-	Drop(buckets []Bucket) error
-
-	// Reclaim frees the disk space of dropped buckets, as far as the store can, without delaying
-	// Apply for long. The engine calls it in the background. It returns when the space is free or
-	// ctx is done, and may be called again for the same buckets.
-	Reclaim(ctx context.Context, buckets []Bucket) error
-
-	// ReclaimState frees the disk space of removed or replaced values in the span, as far as the
-	// store can, without delaying Apply for long. It returns when that is done, or ctx ends.
-	ReclaimState(ctx context.Context, span Span) error
-
 	// Usage returns the store's sizes. BucketBytes estimates the bytes on disk of one bucket's
 	// claims. The error is large for small buckets, which share pages or blocks with others.
 	Usage() (Usage, error)
 	BucketBytes(b Bucket) (uint64, error)
 
-	// WriteSidecar replaces a small named file next to the data, atomically and durably: after a
-	// crash it has the old or the new content. If the new content does not fit on the disk, the old
-	// content remains, WriteSidecar returns the cause, and the store continues to work. ReadSidecar
-	// calls read with the content and its size, without loading all of it into memory. It returns
-	// fs.ErrNotExist if there is none, an error of the disk, or that of read, which may be wrapped.
-	// The content has its own checksum. Names consist of a-z, 0-9 and '-'.
-	WriteSidecar(name string, write func(io.Writer) error) error
-	ReadSidecar(name string, read func(r io.Reader, size int64) error) error
-
-	// Backup writes a consistent, durable copy of the store, as of some moment during the call, to
-	// dir, which must not exist. The copy can be opened like the original, and its Identity has a
-	// higher Incarnation.
-	Backup(ctx context.Context, dir string) error
-
 	// Verify reads the whole store and checks it against the store's own checksums. It calls report
 	// for each error and continues where it can.
 	Verify(ctx context.Context, report func(problem string)) error
 
-	// Close waits for background work, flushes, records that the close was clean, and releases the
-	// directory. It may also be called on a store that has failed; then it writes no such record.
+	// Close releases the directory.
 	Close() error
 }
 

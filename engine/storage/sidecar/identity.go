@@ -95,6 +95,23 @@ func ReadIdentity(fsys FS, dir string, kind Kind) (storage.Identity, error) {
 	return id, nil
 }
 
+// ReadKind returns the kind of the store in dir, fs.ErrNotExist if there is none, and
+// storage.ErrForeign if it is unknown. It does not read the rest of the identity.
+func ReadKind(fsys FS, dir string) (Kind, error) {
+	b, err := fsys.ReadFile(filepath.Join(dir, IdentityName))
+	if err != nil {
+		return Kind{}, err
+	}
+	if len(b) >= identitySize && string(b[:8]) == magic {
+		for _, k := range [...]Kind{Pebble, Bolt, Pebble.Copy(), Bolt.Copy()} {
+			if k.Letter == b[12] {
+				return k, nil
+			}
+		}
+	}
+	return Kind{}, fmt.Errorf("hapax: %s in %s: %w", IdentityName, dir, storage.ErrForeign)
+}
+
 // ReadFormat returns the format of a store that ReadIdentity accepts.
 func ReadFormat(fsys FS, dir string) (uint32, error) {
 	b, err := fsys.ReadFile(filepath.Join(dir, IdentityName))

@@ -76,6 +76,21 @@ func displaced(what string, err error) error {
 	return fmt.Errorf("%w: there is another %s", storage.ErrMoved, what)
 }
 
+// changeable returns an error if d must not be changed.
+func changeable(d *Dir) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.mayChange()
+}
+
+// mayChange is changeable for a caller that holds mu.
+func (d *Dir) mayChange() error {
+	if d.readOnly {
+		return errReadOnly
+	}
+	return d.check()
+}
+
 // Watch checks once a second until d is closed, and calls moved once when a check fails. moved must
 // not call Close.
 func (d *Dir) Watch(moved func(error)) {

@@ -20,8 +20,10 @@ type Dir struct {
 	warnings []string
 	root     *os.Root
 	self     *os.File // the directory, for its lock
-	lock     *os.File // the file LOCK; nil until Lock
+	lock     *os.File // the file LOCK; nil until Lock, or if a reader has found none
 	watch    watch
+	readOnly bool
+	held     bool // the lock; used by one goroutine
 
 	mu      sync.Mutex // guards the fields below; held while names change
 	names   map[string]fs.FileInfo
@@ -38,15 +40,32 @@ type Dir struct {
 // directory to which a group of this process may write, such as a volume of Kubernetes, see
 // Warnings.
 func Open(path string) (*Dir, error) {
-	path, err := prepare(path)
+	path, err := prepare(path, makeDir)
 	if err != nil {
 		return nil, err
 	}
+	return open(path, false)
+}
+
+// OpenReader opens the directory at path for reading: every method that would change it returns
+// fs.ErrPermission. The directory may belong to any user. OpenReader returns fs.ErrNotExist for a missing
+// directory, and storage.ErrForeign for a symbolic link.
+func OpenReader(path string) (*Dir, error) {
+	path, err := prepare(path, func(path string) error { return &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist} })
+	if err != nil {
+		return nil, err
+	}
+	return open(path, true)
+}
+
+var errReadOnly = fmt.Errorf("hapax: the store's directory was opened for reading only: %w", fs.ErrPermission)
+
+func open(path string, readOnly bool) (*Dir, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
 		return nil, fmt.Errorf("hapax: opening the store's directory: %w", err)
 	}
-	d := &Dir{path: path, root: root, names: make(map[string]fs.FileInfo)}
+	d := &Dir{path: path, root: root, readOnly: readOnly, names: make(map[string]fs.FileInfo)}
 	if err := begin(d); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -60,8 +79,10 @@ func begin(d *Dir) (err error) {
 	if d.own, err = d.self.Stat(); err != nil {
 		return fmt.Errorf("hapax: checking the store's directory: %w", err)
 	}
-	if d.warnings, err = access(d.path, d.own); err != nil {
-		return err
+	if !d.readOnly {
+		if d.warnings, err = access(d.path, d.own); err != nil {
+			return err
+		}
 	}
 	if err := d.Check(); err != nil { // the directory was replaced with a link meanwhile
 		return fmt.Errorf("%w: %w", storage.ErrForeign, err)
@@ -104,6 +125,8 @@ func (d *Dir) Close() error {
 	var errs []error
 	if d.lock != nil {
 		errs = append(errs, d.lock.Close())
+	}
+	if d.held {
 		forget(d)
 	}
 	if d.self != nil {

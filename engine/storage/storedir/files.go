@@ -16,6 +16,9 @@ import (
 // 0600. It does not follow symbolic links, and returns storage.ErrForeign if the file is not a
 // regular file.
 func (d *Dir) OpenFile(name string, flag int) (*os.File, error) {
+	if d.readOnly && flag != os.O_RDONLY {
+		return nil, errReadOnly
+	}
 	was, err := d.root.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && flag&os.O_CREATE != 0:
@@ -49,7 +52,7 @@ func notRegular(dir, name string) error {
 
 // Create creates a file with mode 0600. It first removes an existing file or link with that name.
 func (d *Dir) Create(name string) (*os.File, error) {
-	if err := d.Check(); err != nil {
+	if err := changeable(d); err != nil {
 		return nil, err
 	}
 	for {
@@ -77,7 +80,7 @@ func (d *Dir) ReadFile(name string) ([]byte, error) {
 func (d *Dir) Rename(from, to string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.check(); err != nil {
+	if err := d.mayChange(); err != nil {
 		return err
 	}
 	if err := d.root.Rename(from, to); err != nil {
@@ -88,7 +91,7 @@ func (d *Dir) Rename(from, to string) error {
 
 // Link gives a file a second name, without replacing another file.
 func (d *Dir) Link(from, to string) error {
-	if err := d.Check(); err != nil {
+	if err := changeable(d); err != nil {
 		return err
 	}
 	return d.root.Link(from, to)
@@ -96,7 +99,7 @@ func (d *Dir) Link(from, to string) error {
 
 // LinkTo gives a file a second name in another directory.
 func (d *Dir) LinkTo(from string, other *Dir, to string) error {
-	if err := errors.Join(d.Check(), other.Check()); err != nil {
+	if err := errors.Join(d.Check(), changeable(other)); err != nil {
 		return err
 	}
 	if err := os.Link(filepath.Join(d.path, from), filepath.Join(other.path, to)); err != nil {
@@ -116,7 +119,7 @@ func (d *Dir) LinkTo(from string, other *Dir, to string) error {
 func (d *Dir) Remove(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.check(); err != nil {
+	if err := d.mayChange(); err != nil {
 		return err
 	}
 	err := d.root.Remove(name)
@@ -129,7 +132,7 @@ func (d *Dir) Remove(name string) error {
 // RemoveAll removes a directory with all its contents. It is not an error if the directory does not
 // exist.
 func (d *Dir) RemoveAll(name string) error {
-	if err := d.Check(); err != nil {
+	if err := changeable(d); err != nil {
 		return err
 	}
 	return d.root.RemoveAll(name)
@@ -137,7 +140,7 @@ func (d *Dir) RemoveAll(name string) error {
 
 // Mkdir makes a directory with mode 0700.
 func (d *Dir) Mkdir(name string) error {
-	if err := d.Check(); err != nil {
+	if err := changeable(d); err != nil {
 		return err
 	}
 	return d.root.Mkdir(name, 0o700)
@@ -162,6 +165,9 @@ func (d *Dir) OpenDir(name string) (*os.File, error) { return d.root.Open(name) 
 // Protect sets the mode 0600 on the files for which ours returns true if their mode is wider, for
 // example after a copy. It ignores errors.
 func (d *Dir) Protect(ours func(name string) bool) {
+	if d.readOnly {
+		return
+	}
 	names, err := d.List(".")
 	if err != nil {
 		return

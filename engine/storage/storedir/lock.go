@@ -31,46 +31,49 @@ const (
 // so that the lock cannot be removed. While another Dir or process has the lock, Lock retries until
 // the timeout has passed, at least 50 ms, and then returns storage.ErrLocked with the owner.
 //
+// A Dir for reading locks what exists of both for itself and other readers, and creates nothing:
+// readers exclude only the owner, and the owner all readers.
+//
 // It locks on systems with flock (Linux, macOS and the BSDs), and on Windows, where it locks only
 // the file. On other systems, it refuses only a second Dir in the same process.
 func (d *Dir) Lock(timeout time.Duration) error {
 	timeout = max(timeout, minLockTimeout)
 	for deadline := time.Now().Add(timeout); ; time.Sleep(lockRetry) {
-		owner, err := d.tryLock()
+		by, err := d.tryLock()
 		switch {
 		case err != nil:
 			return err
-		case owner == "":
+		case by == "":
+			d.held = true
 			return nil
 		case time.Now().After(deadline):
-			return fmt.Errorf("%w: %s was opened by %s", storage.ErrLocked, d.path, owner)
+			return fmt.Errorf("%w: %s %s", storage.ErrLocked, d.path, by)
 		}
 	}
 }
 
-// tryLock returns the owner if another Dir or process has the lock.
-func (d *Dir) tryLock() (owner string, err error) {
+// tryLock says by whom the directory is locked if another Dir or process has the lock.
+func (d *Dir) tryLock() (by string, err error) {
 	if !remember(d) {
-		return "this process", nil
+		return "is open in this process", nil
 	}
-	owner, err = lockBoth(d)
-	if owner != "" || err != nil {
+	if by, err = lockBoth(d); by != "" || err != nil {
 		forget(d)
 		unlock(d.self)
 	}
-	return owner, err
+	return by, err
 }
 
-func lockBoth(d *Dir) (owner string, err error) {
+func lockBoth(d *Dir) (by string, err error) {
 	// A file system that cannot lock a directory, such as NFS, locks only the file.
-	if busy, err := tryLock(d.self); err == nil && busy {
-		return ownerOf(d), nil
+	if busy, err := tryLock(d.self, d.readOnly); err == nil && busy {
+		return lockedBy(d, d.self), nil
 	}
 	f, err := openLock(d)
-	if err != nil {
+	if f == nil || err != nil {
 		return "", err
 	}
-	busy, err := tryLock(f)
+	busy, err := tryLock(f, d.readOnly)
 	if err == nil && !busy {
 		busy, err = isOther(d, f)
 	}
@@ -78,11 +81,13 @@ func lockBoth(d *Dir) (owner string, err error) {
 	case err != nil:
 		return "", errors.Join(fmt.Errorf("hapax: locking %s: %w", d.path, err), f.Close())
 	case busy:
-		owner := ownerOf(d)
-		return owner, f.Close()
+		by := lockedBy(d, f)
+		return by, f.Close()
 	}
 	d.lock = f
-	sign(f)
+	if !d.readOnly {
+		sign(f)
+	}
 	if err := errors.Join(d.Track(LockName), d.Check()); err != nil {
 		d.lock = nil
 		return "", errors.Join(err, f.Close())
@@ -90,9 +95,23 @@ func lockBoth(d *Dir) (owner string, err error) {
 	return "", nil
 }
 
+// lockedBy says who has the lock of f, which d could not get.
+func lockedBy(d *Dir, f *os.File) string {
+	if busy, err := tryLock(f, true); !d.readOnly && err == nil && !busy { // Lock closes f, or unlocks it
+		return "is being read by another process"
+	}
+	return "was opened by " + ownerOf(d)
+}
+
+// openLock returns nil for a reader if there is no file.
 func openLock(d *Dir) (*os.File, error) {
-	f, err := d.OpenFile(LockName, os.O_RDWR|os.O_CREATE)
-	if errors.Is(err, fs.ErrExist) { // another process has made it
+	var f *os.File
+	var err error
+	if d.readOnly {
+		if f, err = d.OpenFile(LockName, os.O_RDONLY); errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+	} else if f, err = d.OpenFile(LockName, os.O_RDWR|os.O_CREATE); errors.Is(err, fs.ErrExist) { // another process has made it
 		f, err = d.OpenFile(LockName, os.O_RDWR)
 	}
 	if err != nil {
@@ -166,11 +185,11 @@ var locked struct {
 	dirs []*Dir
 }
 
-// remember adds d, unless another Dir for the same directory is there.
+// remember adds d, unless another Dir for the same directory is there and one of both is no reader.
 func remember(d *Dir) bool {
 	locked.mu.Lock()
 	defer locked.mu.Unlock()
-	if slices.ContainsFunc(locked.dirs, func(other *Dir) bool { return os.SameFile(other.own, d.own) }) {
+	if slices.ContainsFunc(locked.dirs, func(other *Dir) bool { return os.SameFile(other.own, d.own) && !(other.readOnly && d.readOnly) }) {
 		return false
 	}
 	locked.dirs = append(locked.dirs, d)

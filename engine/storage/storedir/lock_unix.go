@@ -8,10 +8,14 @@ import (
 	"syscall"
 )
 
-// tryLock takes the lock of the file, which ends with the file's last descriptor. busy reports
-// whether another descriptor has the lock.
-func tryLock(f *os.File) (busy bool, err error) {
-	err = flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
+// tryLock takes the lock of the file, which ends with the file's last descriptor, alone or shared with
+// others. busy reports whether another descriptor has the lock.
+func tryLock(f *os.File, shared bool) (busy bool, err error) {
+	how := syscall.LOCK_EX
+	if shared {
+		how = syscall.LOCK_SH
+	}
+	err = flock(f, how|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return true, nil
 	}

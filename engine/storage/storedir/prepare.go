@@ -11,11 +11,11 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// prepare creates the directory at path if it does not exist, and returns its absolute path.
+// prepare calls missing if there is no directory at path, and returns its absolute path.
 //
 // It checks filepath.Clean(path), because the file system resolves "link/" and "link/." to the
 // link's target.
-func prepare(path string) (string, error) {
+func prepare(path string, missing func(path string) error) (string, error) {
 	if path == "" {
 		return "", errors.New("hapax: the store's directory has no name")
 	}
@@ -26,8 +26,8 @@ func prepare(path string) (string, error) {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if err := makeDir(path); err != nil {
-			return "", fmt.Errorf("hapax: creating the store's directory: %w", err)
+		if err := missing(path); err != nil {
+			return "", fmt.Errorf("hapax: the store's directory: %w", err)
 		}
 	case err != nil:
 		return "", fmt.Errorf("hapax: checking the store's directory: %w", err)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -117,8 +118,15 @@ func claimUntilStopped(t *testing.T, s storage.Store, from uint64) (confirmed in
 }
 
 // TestMain is also the other process: with HAPAX_OPEN it opens a store, makes 100 claims, says so,
-// and closes the store when its input ends.
+// and closes the store when its input ends. With HAPAX_READ it reads these claims.
 func TestMain(m *testing.M) {
+	if name, dir, found := strings.Cut(os.Getenv("HAPAX_READ"), ":"); found {
+		if err := readAll(name, dir); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		return
+	}
 	name, dir, found := strings.Cut(os.Getenv("HAPAX_OPEN"), ":")
 	if !found {
 		os.Exit(m.Run())
@@ -144,7 +152,17 @@ func TestMain(m *testing.M) {
 // elsewhere opens the store in another process. told is "open" or an error.
 func (k *kind) elsewhere(t *testing.T, dir string) (told string, done func()) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	cmd, in, told := k.start(t, dir)
+	return told, func() {
+		_ = in.Close()
+		_ = cmd.Wait()
+	}
+}
+
+// start is elsewhere for a process that the caller ends.
+func (k *kind) start(t *testing.T, dir string) (cmd *exec.Cmd, in io.Closer, told string) {
+	t.Helper()
+	cmd = exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), "HAPAX_OPEN="+k.name+":"+dir)
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -157,14 +175,10 @@ func (k *kind) elsewhere(t *testing.T, dir string) (told string, done func()) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	told, err = bufio.NewReader(out).ReadString('\n')
-	if err != nil {
+	if told, err = bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
-	return strings.TrimSpace(told), func() {
-		_ = in.Close()
-		_ = cmd.Wait()
-	}
+	return cmd, in, strings.TrimSpace(told)
 }
 
 func (k *kind) refusedElsewhere(t *testing.T, dir string) {

@@ -42,23 +42,9 @@ func (u *Used) firstUnset(from uint64) (uint64, bool) {
 // overwrite claims.
 func (u *Used) CheckFree(freelist uint64) error {
 	tx := u.tx
-	head := make([]byte, pageHeader+8)
-	if freelist < 2 || freelist >= tx.HighWater {
-		return Damaged("the list of free pages is said to be at page %d", freelist)
-	}
-	if err := tx.readAt(head, freelist); err != nil {
+	count, at, pages, err := tx.freeList(freelist)
+	if err != nil {
 		return err
-	}
-	pages := uint64(native.Uint32(head[12:])) + 1
-	if native.Uint64(head) != freelist || native.Uint16(head[8:]) != freelistFlag || pages > tx.HighWater-freelist {
-		return Damaged("page %d is not the list of free pages", freelist)
-	}
-	count, at := uint64(native.Uint16(head[10:])), uint64(pageHeader)
-	if count == 0xFFFF {
-		count, at = native.Uint64(head[pageHeader:]), pageHeader+8
-	}
-	if count > tx.HighWater || at+count*8 > pages*uint64(tx.PageSize) {
-		return Damaged("the list of free pages is said to have %d", count)
 	}
 	if err := u.Mark(freelist, pages); err != nil {
 		return err
@@ -81,4 +67,34 @@ func (u *Used) CheckFree(freelist uint64) error {
 		return Damaged("page %d is neither in use nor on the list of free pages", id)
 	}
 	return nil
+}
+
+// FreePages returns the number of free pages.
+func (tx *Tx) FreePages(freelist uint64) (count uint64, err error) {
+	count, _, _, err = tx.freeList(freelist)
+	return count, err
+}
+
+// freeList reads the header of the list of free pages: their number, the offset of the first one in the
+// list, and the number of pages of the list.
+func (tx *Tx) freeList(freelist uint64) (count, at, pages uint64, err error) {
+	head := make([]byte, pageHeader+8)
+	if freelist < 2 || freelist >= tx.HighWater {
+		return 0, 0, 0, Damaged("the list of free pages is said to be at page %d", freelist)
+	}
+	if err := tx.readAt(head, freelist); err != nil {
+		return 0, 0, 0, err
+	}
+	pages = uint64(native.Uint32(head[12:])) + 1
+	if native.Uint64(head) != freelist || native.Uint16(head[8:]) != freelistFlag || pages > tx.HighWater-freelist {
+		return 0, 0, 0, Damaged("page %d is not the list of free pages", freelist)
+	}
+	count, at = uint64(native.Uint16(head[10:])), uint64(pageHeader)
+	if count == 0xFFFF {
+		count, at = native.Uint64(head[pageHeader:]), pageHeader+8
+	}
+	if count > tx.HighWater || at+count*8 > pages*uint64(tx.PageSize) {
+		return 0, 0, 0, Damaged("the list of free pages is said to have %d", count)
+	}
+	return count, at, pages, nil
 }
