@@ -57,8 +57,8 @@ func (d driverEngine) AwaitTurn(ctx context.Context, member *lane.Member, onWait
 }
 
 // Own is driver.Own.
-func (d driverEngine) Own(owner keyspace.Space, group string, ownsHold func(name string) bool, instead string) (release func()) {
-	return d.e.core.ownerships.own(ownership{owner, group, ownsHold, instead})
+func (d driverEngine) Own(owner keyspace.Space, group string, holds func() (names []string, complete bool), instead string) (release func()) {
+	return d.e.core.ownerships.own(ownership{owner, group, holds, instead})
 }
 
 // OnProduced is driver.OnProduced.

@@ -13,22 +13,27 @@ import (
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
-const nightlyDelay = 10 * time.Minute // from Open to the run of a missed night
+// How long the run of a missed night waits after Open.
+const (
+	nightlyDelay  = time.Minute      // in any case, for consumers to begin and applications to place holds
+	consumerDelay = 10 * time.Minute // for a consumer to begin, if an earlier one has left holds
+	holdsEvery    = time.Second      // between looks at the holds
+)
 
 // runNightly drops expired weeks each night until ctx ends. Open starts it with the current time of
 // its clock, and Close waits for it.
 func (t *Retention) runNightly(ctx context.Context, now time.Time) {
+	at := t.core.opt.Nightly.At
 	missed, err := t.missedNight(ctx, now)
 	if err != nil {
 		return // the engine is closing or has failed
 	}
 	if missed {
-		if wait.For(ctx, nightlyDelay) != nil || !t.dropNightly(ctx) {
+		if t.core.ownerships.await(ctx, t.holds, weekbucket.NextDaily(now, at).Sub(now)) != nil || !t.dropNightly(ctx) {
 			return
 		}
 		now = t.core.now()
 	}
-	at := t.core.opt.Nightly.At
 	for {
 		next := weekbucket.NextDaily(now, at)
 		// The clock may jump, so it is read at least every hour.
@@ -44,6 +49,25 @@ func (t *Retention) runNightly(ctx context.Context, now time.Time) {
 			return
 		}
 		now = t.core.now()
+	}
+}
+
+// await waits until the owners have placed their holds, or until most, the time to the next
+// night, has passed. It returns an error if ctx ends first.
+func (s *ownerships) await(ctx context.Context, there *holds, most time.Duration) error {
+	opened, delay := time.Now(), nightlyDelay
+	if there.count() > 0 {
+		delay = consumerDelay
+	}
+	for {
+		waited := time.Since(opened)
+		owners, all := s.placed(there)
+		if waited >= most || all && (waited >= delay || owners > 0 && waited >= nightlyDelay) {
+			return nil
+		}
+		if err := wait.For(ctx, min(holdsEvery, most-waited)); err != nil {
+			return err
+		}
 	}
 }
 

@@ -93,10 +93,12 @@ type Options struct {
 // Nightly says when the engine itself calls DropExpired: once a day, unless Off is set. The zero
 // value is 03:00 UTC.
 //
-// If no engine was open at that time, the engine drops ten minutes after Open, when the consumers
-// of the process have had time to place their holds, and then each night. A process that ends
-// within ten minutes drops nothing and should call DropExpired itself. A backup, which may have
-// been opened only for inspection, waits for the next night.
+// If no engine was open at that time, the engine drops after Open, and then each night. It waits for a
+// minute, in which the application may begin consumers and place holds, and then until the consumers
+// have placed the holds of all their partitions, at most until the next night. If the store has holds
+// but no consumer begins, it waits for ten minutes. A process that ends earlier drops nothing and
+// should call DropExpired itself. A backup, which may have been opened only for inspection, waits for
+// the next night.
 type Nightly struct {
 	// Off leaves dropping to the application: unless it calls DropExpired, weeks are never dropped.
 	Off bool

@@ -10,10 +10,10 @@ import (
 
 // An ownership is a driver.Ownership.
 type ownership struct {
-	owner    keyspace.Space
-	group    string
-	ownsHold func(name string) bool
-	instead  string
+	owner   keyspace.Space
+	group   string
+	holds   func() (names []string, complete bool)
+	instead string
 }
 
 // ownerships are the current ownerships.
@@ -60,11 +60,32 @@ func (s *ownerships) checkOwnOffset(by keyspace.Space, p OffsetKey) error {
 
 // checkOwnHold returns an error if an owner other than by owns a hold.
 func (s *ownerships) checkOwnHold(by keyspace.Space, name string) error {
-	o := s.otherOwner(by, func(o *ownership) bool { return o.ownsHold != nil && o.ownsHold(name) })
+	o := s.otherOwner(by, func(o *ownership) bool {
+		if o.holds == nil {
+			return false
+		}
+		names, _ := o.holds()
+		return slices.Contains(names, name)
+	})
 	if o == nil {
 		return nil
 	}
 	return belongs("hold name", fmt.Sprintf("%q", name), o.owner, o.instead)
+}
+
+// placed returns the number of owners, and reports whether all of their holds are there.
+func (s *ownerships) placed(there *holds) (owners int, all bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, o := range s.all {
+		if o.holds == nil {
+			continue
+		}
+		if names, complete := o.holds(); !complete || len(there.among(names)) < len(names) {
+			return len(s.all), false
+		}
+	}
+	return len(s.all), true
 }
 
 // An owned says which savepoints of a transaction belong to its owner.

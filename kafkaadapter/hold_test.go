@@ -198,3 +198,29 @@ func TestHoldsOfAGroupThatIsGoneAreGivenBack(t *testing.T) {
 		t.Errorf("offset %v %v %v", o, found, err)
 	}
 }
+
+// The engine drops the weeks of a missed night when the holds of the consumer are complete. A
+// partition that stopped before it was taken over has none yet, and may need any week.
+func TestHoldsAreCompleteWhenAllPartitionsAreTakenOver(t *testing.T) {
+	r := newRig(t, 2)
+	r.send(t, 0, "a")
+	r.send(t, 1, "b")
+	r.Commit(t, r.group, r.offset(1, 1, "")) // the store has no offset for it
+	m := r.start(t, r.work(1, nil))
+	if e := m.stoppedOne(t); !errors.Is(e, ErrEmptyStore) {
+		t.Fatalf("stopped: %v", e)
+	}
+	r.untilStored(t, 0, 1)
+	if names, complete := m.store.holds(); complete || len(names) != 2 {
+		t.Errorf("%q are complete: %v", names, complete)
+	}
+	if err := m.AdoptOffset(t.Context(), r.topic, 1, StartOver, "test"); err != nil {
+		t.Fatal(err)
+	}
+	r.untilStored(t, 1, 1)
+	names, complete := m.store.holds()
+	if held := r.eng.HoldsOf(names...); !complete || len(held) != 2 {
+		t.Errorf("%q are complete: %v; the store has %v", names, complete, held)
+	}
+	m.stop(t)
+}

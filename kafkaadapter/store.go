@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -30,13 +29,22 @@ type binder struct {
 func (b *binder) own(eng *engine.Engine) {
 	b.release()
 	b.disown = driver.Own(eng, driver.Ownership{
-		Owner: keyspace.Kafka,
-		Group: b.shared.opt.Group,
-		OwnsHold: func(name string) bool {
-			return slices.ContainsFunc(b.parts.all(), func(p *partition) bool { return p.hold.name == name })
-		},
+		Owner:   keyspace.Kafka,
+		Group:   b.shared.opt.Group,
+		Holds:   b.holds,
 		Instead: "a running consumer writes it; end the consumers of the group first",
 	})
+}
+
+// holds returns the names of the holds of assigned partitions, and reports whether the consumer is a
+// member of its group and has taken all of them over.
+func (b *binder) holds() (names []string, complete bool) {
+	complete = b.shared.health.joined.Load() && b.shared.health.awaited.Load() == 0
+	for _, p := range b.parts.all() {
+		names = append(names, p.hold.name)
+		complete = complete && p.status().state >= publishing && !p.hold.get().IsZero()
+	}
+	return names, complete
 }
 
 // release ends the ownership, when nothing is consumed any more.

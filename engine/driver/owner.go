@@ -14,9 +14,10 @@ type Ownership struct {
 	Owner keyspace.Space
 	// Group is the consumer group whose offsets are owned.
 	Group string
-	// OwnsHold reports whether a hold is owned. It may be called at any time, and must not call the
-	// engine.
-	OwnsHold func(name string) bool
+	// Holds returns the names of the owned holds. complete reports whether these are the holds of all
+	// that the owner is about to read: the engine drops the weeks of a missed night when they have been
+	// placed. Holds may be called at any time, and must not call the engine.
+	Holds func() (names []string, complete bool)
 	// Instead says what an application should do instead of the rejected call.
 	Instead string
 }
@@ -24,7 +25,7 @@ type Ownership struct {
 // Own starts an ownership, which lasts until release is called. Owners of the same space share what
 // they own, and change it with the OwnerTx of their space.
 func Own(e *engine.Engine, o Ownership) (release func()) {
-	return e.Driver(key).Own(o.Owner, o.Group, o.OwnsHold, o.Instead)
+	return e.Driver(key).Own(o.Owner, o.Group, o.Holds, o.Instead)
 }
 
 // An OwnerTx is a transaction that the owner of a space uses. Applications use the methods of
