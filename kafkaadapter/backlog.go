@@ -148,7 +148,7 @@ func (p *partition) takeBack(b *result, rest []claimed) (ok bool) {
 	}, engine.Retries(100))
 	switch {
 	case err != nil && p.c.goesOn(p.link.Load(), err):
-		p.doubt(b.next)
+		p.markUncertain(b.next)
 		p.log.Warn("claims of unhandled events cannot be withdrawn because the store has failed: the next owner handles the events without claims",
 			"events", len(rest), "offset", rest[0].delivery.Record.Offset)
 		return true

@@ -45,7 +45,7 @@ func (b *batch) countTries(recs []*kgo.Record, peek *kgo.Record) {
 	p := b.p
 	switch {
 	case !p.partition.route.transactional(), b.failed != nil: // counted by attempted
-	case peek != nil && p.partition.fence.Careful() > b.result.done && b.result.done == len(recs) && len(b.result.letters) == 0 && !isControl(peek):
+	case peek != nil && p.partition.fence.SingleStep() > b.result.done && b.result.done == len(recs) && len(b.result.letters) == 0 && !isControl(peek):
 		b.ours.Tries, b.ours.Marked = owner.Attempts{Offset: peek.Offset, N: 1}, true
 	case b.result.done > 0:
 		b.ours.Tries, b.ours.Marked = owner.Attempts{}, false

@@ -181,8 +181,8 @@ func (k commits) done(errs map[*partition]error) {
 	}
 }
 
-// doubt is called after a commit that the broker has not answered.
-func (k commits) doubt() {
+// markUnanswered records that the broker has not answered the commit.
+func (k commits) markUnanswered() {
 	for p := range k {
 		p.offsets.unanswered()
 	}
@@ -215,7 +215,7 @@ func (c *committer) commitAsMember(ctx context.Context, k commits) (errs map[*pa
 			}
 		})
 	if err != nil {
-		k.doubt()
+		k.markUnanswered()
 		return nil, err
 	}
 	k.done(errs)
@@ -279,7 +279,7 @@ func (c *committer) commitPinned(ctx context.Context, k commits) (errs map[*part
 	}
 	resp, err := c.shared.brokers.admin.CommitOffsets(ctx, c.shared.opt.Group, req)
 	if err != nil {
-		k.doubt()
+		k.markUnanswered()
 		return nil, err
 	}
 	for p := range k {

@@ -1,7 +1,6 @@
 package kafkaadapter
 
 import (
-	"errors"
 	"sync"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -9,10 +8,6 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
-
-// ErrUnprotected means that the store has failed, and that records are handled without claims until
-// it is open again (Options.ReopenStore). Ready returns it with the failure.
-var ErrUnprotected = errors.New("hapax: records are handled without claims, because the store has failed (Options.ReopenStore)")
 
 // A link is an engine together with data that the consumer has read from its store. It is
 // immutable.

@@ -149,7 +149,7 @@ func (f *finder) fetchCommit(ctx context.Context) error {
 		return err
 	}
 	f.partition.offsets.fetched(committed)
-	f.state.heed(committed)
+	f.state.takeMark(committed)
 	f.state.refused = false
 	return nil
 }

@@ -71,8 +71,8 @@ func (o *offsets) fence() {
 	o.fenced = true
 }
 
-// doubt marks Kafka's commit, because the store may be ahead of the handled records.
-func (o *offsets) doubt(self string) {
+// markUncertain marks Kafka's commit, because the store may be ahead of the handled records.
+func (o *offsets) markUncertain(self string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.self, o.dirty = self, true

@@ -190,12 +190,12 @@ func (p *partition) cut(waited time.Duration) {
 	}()
 }
 
-// doubt makes Kafka's commit say that records below until may be claimed but not handled. It is
+// markUncertain makes Kafka's commit say that records below until may be claimed but not handled. It is
 // committed when the assignment ends, if not earlier: the next owner handles these records without
 // claims.
-func (p *partition) doubt(until int64) {
+func (p *partition) markUncertain(until int64) {
 	if p.c.opt.ReopenStore != nil {
-		p.offsets.doubt(authorOf(p.link.Load().id).OpenMark(until))
+		p.offsets.markUncertain(authorOf(p.link.Load().id).OpenMark(until))
 	}
 }
 

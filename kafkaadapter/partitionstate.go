@@ -10,8 +10,6 @@ import (
 	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
-	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
-	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
 
 // firstWidth is the number of records in the first batch of an assignment.
@@ -72,14 +70,6 @@ func newReading(p *partition, ask requests) *partitionState {
 	return r
 }
 
-// heed takes the mark from the group's commit: AtMostOnce handles the records below it without
-// claims.
-func (r *partitionState) heed(committed *brokers.Commit) {
-	if !r.partition.route.transactional() && committed != nil {
-		r.uncertain = resume.ParseOpenMark(committed.Metadata).Until
-	}
-}
-
 // newResult returns the result of an empty batch.
 func (r *partitionState) newResult() result {
 	return result{topicID: r.topicID, next: r.next, epoch: r.epoch, claimed: r.partition.backlog.spare}
@@ -112,42 +102,6 @@ type blame struct {
 // blames reports whether a record is known not to commit.
 func (r *partitionState) blames(rec *kgo.Record) bool {
 	return r.blame != nil && r.blame.offset == rec.Offset
-}
-
-// mayClaim reports whether the store is available, and all records are handled that a batch of
-// unknown outcome may have claimed: a claim would skip them.
-func (r *partitionState) mayClaim() bool {
-	at, known := r.partition.offsets.position()
-	return !r.partition.links.areAway() && (!known || at.Offset >= r.uncertain)
-}
-
-// isOutdated reports whether the partition uses an earlier store than the current one.
-func (r *partitionState) isOutdated() bool {
-	if r.partition.c.opt.ReopenStore == nil && !r.partition.open.Load() {
-		return false
-	}
-	l, _ := r.partition.links.get()
-	return (r.partition.open.Load() || r.partition.link.Load() != l) && r.mayClaim()
-}
-
-// settle determines the outcome of a batch of unknown outcome once the store is available: the
-// store has the batch's offset if it has its claims.
-func (r *partitionState) settle() error {
-	if r.partition.links.areAway() {
-		return nil
-	}
-	l, _ := r.partition.links.get()
-	r.attach(l)
-	o, found, err := l.eng.Admin().Offset(r.partition.ending, r.partition.pos)
-	switch {
-	case err != nil:
-		return err
-	case !found || o.Next < r.uncertain:
-		r.uncertain, r.inStore = 0, 0
-	default:
-		r.inStore = r.uncertain
-	}
-	return nil
 }
 
 // attach makes the goroutine use the store of a link.

@@ -24,10 +24,10 @@ func (p *plan) take(n int) { p.most, p.conflicts = n, 0 }
 
 // size returns how many of n records the next batch contains: one after an unclean stop or if the
 // record has failed, half of the suspects during the search for the failed record.
-func (p *plan) size(n int, careful bool) int {
+func (p *plan) size(n int, single bool) int {
 	n = min(n, p.most)
 	switch {
-	case p.alone > 0 || careful:
+	case p.alone > 0 || single:
 		return 1
 	case p.suspects > 0:
 		return max(1, min(n, p.suspects/2))

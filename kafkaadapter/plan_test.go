@@ -36,9 +36,9 @@ func TestOutcomeDecidesTheNextBatch(t *testing.T) {
 
 func TestPlanOfBatches(t *testing.T) {
 	var p plan
-	size := func(what string, left int, careful bool, want int) {
+	size := func(what string, left int, single bool, want int) {
 		t.Helper()
-		if got := p.size(left, careful); got != want {
+		if got := p.size(left, single); got != want {
 			t.Errorf("%s: %d records of %d, want %d", what, got, left, want)
 		}
 	}

@@ -1,7 +1,6 @@
 package kafkaadapter
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -76,21 +75,6 @@ func (c *shared) engine() *engine.Engine {
 		return l.eng
 	}
 	return nil
-}
-
-// goesOn reports whether the consumer continues without its store after err of the link's engine.
-func (c *shared) goesOn(l *link, err error) bool {
-	if c.opt.ReopenStore == nil || !errors.Is(err, engine.ErrStopped) && !errors.Is(err, engine.ErrClosed) {
-		return false
-	}
-	c.loseStore(l, err)
-	return true
-}
-
-func (c *shared) loseStore(l *link, err error) {
-	if c.links.lose(l, err) {
-		c.opt.Telemetry.Logger.Error("the store has failed: records are handled without claims until it is open again", "group", c.opt.Group, "error", err)
-	}
 }
 
 // pauses are the topics and partitions that the application has paused.

@@ -2,17 +2,11 @@ package kafkaadapter
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
-
-	"github.com/cenkalti/backoff/v5"
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/driver"
 	"github.com/hapax-dev/hapax/internal/keyspace"
-	"github.com/hapax-dev/hapax/internal/untrusted"
-	"github.com/hapax-dev/hapax/internal/wait"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 )
 
@@ -61,7 +55,7 @@ func (b *binder) connect(ctx context.Context) error {
 	var err error
 	if l != nil {
 		eng = l.eng
-	} else if eng, err = b.callReopenStore(ctx); err != nil {
+	} else if eng, err = b.shared.callReopenStore(ctx); err != nil {
 		if ctx.Err() == nil {
 			b.shared.loseStore(nil, err)
 		}
@@ -96,80 +90,6 @@ func (b *binder) bindInTime(ctx context.Context, eng *engine.Engine) (*link, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-}
-
-// callReopenStore calls Options.ReopenStore, and does not wait for it beyond ctx.
-func (b *binder) callReopenStore(ctx context.Context) (*engine.Engine, error) {
-	type result struct {
-		eng *engine.Engine
-		err error
-	}
-	opened := make(chan result, 1)
-	go func() {
-		eng, err := b.shared.opt.ReopenStore(ctx)
-		if err == nil && eng == nil {
-			err = fmt.Errorf("%w: Options.ReopenStore returned neither an engine nor an error", ErrOption)
-		}
-		opened <- result{eng, untrusted.Error(err)}
-	}()
-	select {
-	case r := <-opened:
-		return r.eng, r.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// reopenLoop opens the store again after it has failed.
-func (b *binder) reopenLoop(ctx context.Context) {
-	pauses := backoff.NewExponentialBackOff()
-	pauses.InitialInterval, pauses.MaxInterval = b.shared.opt.backoff.Min, b.shared.opt.backoff.Max
-	var opened time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-b.shared.links.failed:
-		}
-		if time.Since(opened) > b.shared.opt.backoff.Max { // a store that fails as soon as it is open is not opened without a pause
-			pauses.Reset()
-		}
-		for done := false; !done; {
-			if wait.For(ctx, pauses.NextBackOff()) != nil {
-				return
-			}
-			done = b.reopen(ctx)
-		}
-		opened = time.Now()
-	}
-}
-
-// reopen opens the store, and wakes the partitions so that they use it. It returns false if it must
-// be tried again.
-func (b *binder) reopen(ctx context.Context) (done bool) {
-	var l *link
-	eng, err := b.callReopenStore(ctx)
-	if err == nil {
-		l, err = b.bindInTime(ctx, eng)
-	}
-	switch {
-	case ctx.Err() != nil:
-		return true
-	case errors.Is(err, ErrScopeShared), errors.Is(err, ErrPinnedChanged): // it is a different store
-		b.shared.fail(err)
-		return true
-	case err != nil:
-		b.shared.throttled(b.shared.opt.Telemetry.Logger.Error, "the store cannot be opened; records are handled without claims, and it is tried again",
-			topicPartition{}, "group", b.shared.opt.Group, "error", err)
-		return false
-	}
-	b.own(eng)
-	b.shared.links.set(l)
-	b.shared.opt.Telemetry.Logger.Info("the store is open again: records are claimed", "group", b.shared.opt.Group)
-	for _, p := range b.parts.all() {
-		p.queue.Wake()
-	}
-	return true
 }
 
 // bind makes sure that no other group claims in the scopes of the routes, unless SharedScope allows

@@ -12,10 +12,11 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
 
-// This file has the steps of a partition while the store is unavailable and Options.ReopenStore is
-// set. Its offset is then in Kafka, with a mark (see resume.OpenMark). When the store is open
-// again, reading continues at the later one of the two offsets: records below Kafka's were handled
-// without claims, and records below the store's with claims. See resume.ErrRanOpen.
+// The files unprotected*.go are for a consumer whose store is unavailable, if Options.ReopenStore is
+// set. This one has the steps of a partition meanwhile. Its offset is then in Kafka, with a mark (see
+// resume.OpenMark). When the store is open again, reading continues at the later one of the two
+// offsets: records below Kafka's were handled without claims, and records below the store's with
+// claims. See resume.ErrRanOpen.
 
 // failOpen decides without the store where to read: at this assignment's offset, or at Kafka's
 // commit. The offset is committed to Kafka with the mark before anything is handled.

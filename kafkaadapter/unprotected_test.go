@@ -695,7 +695,7 @@ func TestOffsetResetWithoutTheStoreIsNotAdopted(t *testing.T) {
 }
 
 // The mark says which records may be claimed and not handled, also to a process without ReopenStore.
-func TestProcessWithoutFailOpenHeedsTheMark(t *testing.T) {
+func TestProcessWithoutReopenStoreTakesTheMark(t *testing.T) {
 	for keep := range 2 {
 		t.Run(fmt.Sprintf("keep=%d", keep), func(t *testing.T) {
 			r := newRig(t, 1)

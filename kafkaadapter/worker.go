@@ -32,7 +32,7 @@ type worker struct {
 func newWorker(p *partition, ask requests, committed *brokers.Commit) *worker {
 	r := newReading(p, ask)
 	// failOpen begins there; the client may ignore a seek backwards before it has the partition
-	if r.heed(committed); committed != nil && committed.Offset < r.uncertain {
+	if r.takeMark(committed); committed != nil && committed.Offset < r.uncertain {
 		p.fetchAt = min(p.fetchAt, committed.Offset)
 	}
 	return &worker{partition: p, state: r, finder: finder{partition: p, state: r}}
@@ -153,8 +153,8 @@ func (w *worker) work() state {
 		if next := w.beforeBatch(); next != running {
 			return next
 		}
-		n := w.plan.size(len(w.state.taken), w.partition.fence.Careful() > 0)
-		if w.partition.fence.Careful() > 0 {
+		n := w.plan.size(len(w.state.taken), w.partition.fence.SingleStep() > 0)
+		if w.partition.fence.SingleStep() > 0 {
 			if err := w.mark(w.state.taken[0]); err != nil {
 				return w.state.failed(err)
 			}
@@ -321,7 +321,7 @@ func (w *worker) commitBatch(n int) (*batch, error) {
 	if err != nil {
 		if errors.Is(err, engine.ErrOutcomeUnknown) {
 			w.state.uncertain = b.result.next // it may have ended before the last of the records
-			w.partition.doubt(b.result.next)
+			w.partition.markUncertain(b.result.next)
 		}
 		return nil, err
 	}

@@ -46,12 +46,12 @@ type Store interface {
 // A Fence is the ownership of one assignment. Release may be called from any goroutine; the other
 // methods are for that of the assignment.
 type Fence struct {
-	store   Store
-	token   [16]byte
-	taken   bool
-	state   State
-	careful int
-	undone  bool // the stored attempt is that of an earlier owner whose goroutine runs
+	store      Store
+	token      [16]byte
+	taken      bool
+	state      State
+	singleStep int
+	undone     bool // the stored attempt is that of an earlier owner whose goroutine runs
 
 	marked *atomic.Bool // of the state; a later owner reads it
 }
@@ -92,15 +92,15 @@ func (f *Fence) Take(tx Tx, width int, continues bool) error {
 	switch old.Token {
 	case f.token: // it is looked up again
 	case [16]byte{}:
-		f.careful = 0
+		f.singleStep = 0
 	default:
-		f.careful = int(old.Width)
+		f.singleStep = int(old.Width)
 		// by a consumer of this process, or from this assignment by one: no process died
 		before, _ := alive.Load(old.Token)
 		if before, ok := before.(liveOwner); ok && before.engine == f.store.Engine() {
-			f.careful, f.undone = 0, before.marked.Load()
+			f.singleStep, f.undone = 0, before.marked.Load()
 		} else if f.taken {
-			f.careful = 0
+			f.singleStep = 0
 		}
 	}
 	alive.Store(f.token, liveOwner{f.store.Engine(), f.marked})
@@ -170,11 +170,11 @@ func (f *Fence) Write(tx Tx, s State) error {
 // Committed records that a batch of done records with the state has committed.
 func (f *Fence) Committed(s State, done int) {
 	f.set(s)
-	f.careful = max(0, f.careful-done)
+	f.singleStep = max(0, f.singleStep-done)
 }
 
-// Careful returns the number of records still to be handled one by one.
-func (f *Fence) Careful() int { return f.careful }
+// SingleStep returns the number of records still to be handled one by one.
+func (f *Fence) SingleStep() int { return f.singleStep }
 
 // Tries returns the stored attempts at the next record.
 func (f *Fence) Tries() Attempts { return f.state.Tries }

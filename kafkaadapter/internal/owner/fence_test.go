@@ -103,8 +103,8 @@ func TestReleaseAlwaysWrites(t *testing.T) {
 func TestRecordsAreHandledOneByOneAfterAnUncleanEnd(t *testing.T) {
 	died := Record{Token: [16]byte{1}, Width: 8}
 	for name, tt := range map[string]struct {
-		before  func(t *testing.T, m *memory)
-		careful int
+		before func(t *testing.T, m *memory)
+		single int
 	}{
 		"nobody":               {func(*testing.T, *memory) {}, 0},
 		"a process that died":  {func(_ *testing.T, m *memory) { m.record = died }, 8},
@@ -118,18 +118,18 @@ func TestRecordsAreHandledOneByOneAfterAnUncleanEnd(t *testing.T) {
 			tt.before(t, m)
 			f := m.assign(t)
 			m.take(t, f, 4, true)
-			if f.Careful() != tt.careful || f.Width() != 4 || m.record.Width != 4 {
-				t.Errorf("%d records one by one, want %d; batches of %d, stored as %d", f.Careful(), tt.careful, f.Width(), m.record.Width)
+			if f.SingleStep() != tt.single || f.Width() != 4 || m.record.Width != 4 {
+				t.Errorf("%d records one by one, want %d; batches of %d, stored as %d", f.SingleStep(), tt.single, f.Width(), m.record.Width)
 			}
 			f.Committed(f.State(), 3)
 			m.take(t, f, 4, true) // looked up again
-			if want := max(0, tt.careful-3); f.Careful() != want {
-				t.Errorf("after 3 records, %d one by one, want %d", f.Careful(), want)
+			if want := max(0, tt.single-3); f.SingleStep() != want {
+				t.Errorf("after 3 records, %d one by one, want %d", f.SingleStep(), want)
 			}
 			m.record = died // for a moment, the partition had another owner
 			m.take(t, f, 4, true)
-			if f.Careful() != 0 {
-				t.Errorf("%d records one by one after the partition came back", f.Careful())
+			if f.SingleStep() != 0 {
+				t.Errorf("%d records one by one after the partition came back", f.SingleStep())
 			}
 		})
 	}
@@ -163,8 +163,8 @@ func TestMarkedAttemptCounts(t *testing.T) {
 	next := m.assign(t)
 	f.End()
 	m.take(t, next, 1, true)
-	if next.Tries() != (Attempts{7, 1}) || next.Careful() != 1 {
-		t.Errorf("after a crash: %+v, %d one by one", next.Tries(), next.Careful())
+	if next.Tries() != (Attempts{7, 1}) || next.SingleStep() != 1 {
+		t.Errorf("after a crash: %+v, %d one by one", next.Tries(), next.SingleStep())
 	}
 	must(t, next.Mark(t.Context(), 7, 2))
 	must(t, next.Unmark(t.Context()))
