@@ -29,6 +29,7 @@ type Client struct {
 	mu       sync.Mutex // guards the rest; not held while a request is answered
 	producer *producer  // nil: the next log makes one
 	closed   bool
+	done     chan struct{}  // closed with the Client
 	ending   sync.WaitGroup // producers that are replaced
 }
 
@@ -49,6 +50,7 @@ func New(opts []kgo.Opt, o Options) (*Client, error) {
 		opts:        slices.Concat(defaults(), opts),
 		replication: o.Replication,
 		unknownFor:  unknownFor,
+		done:        make(chan struct{}),
 		logger:      t.Logger,
 	}
 	reader, err := c.hooks.NewClient(slices.Concat(c.opts, required())...)
@@ -69,7 +71,11 @@ func (c *Client) Log(topic string, partition int32) *Log {
 func (c *Client) Close() {
 	c.mu.Lock()
 	p := c.producer
-	c.producer, c.closed = nil, true
+	c.producer = nil
+	if !c.closed {
+		c.closed = true
+		close(c.done)
+	}
 	c.mu.Unlock()
 	if p != nil {
 		p.fail(ErrClosed)

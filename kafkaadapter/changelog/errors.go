@@ -53,6 +53,7 @@ func explain(err error) (explained error, permanent bool) {
 		{kerr.TopicAuthorizationFailed, ErrPermission},
 		{kerr.ClusterAuthorizationFailed, ErrPermission},
 		{kerr.UnknownTopicOrPartition, ErrNoTopic},
+		{kerr.UnknownTopicID, ErrRecreated},
 		{kerr.MessageTooLarge, ErrTooLarge},
 		{kerr.RecordListTooLarge, ErrTooLarge},
 		{kgo.ErrClientClosed, ErrClosed},

@@ -10,7 +10,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/hapax-dev/hapax/engine/replica"
-	"github.com/hapax-dev/hapax/internal/wait"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
 )
 
@@ -93,12 +92,29 @@ func (c *Client) until(ctx context.Context, what string, try func() error) error
 			return err
 		}
 		explained, permanent := explain(err)
-		if permanent && errors.Is(explained, ErrNoTopic) {
+		if errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID) {
 			permanent = time.Since(began) > c.unknownFor
 		}
-		if permanent || wait.For(ctx, pause) != nil {
-			return fmt.Errorf("hapax: %s: %w", what, errors.Join(ctx.Err(), explained))
+		if permanent {
+			return fmt.Errorf("hapax: %s: %w", what, explained)
 		}
+		if stopped := c.wait(ctx, pause); stopped != nil {
+			return fmt.Errorf("hapax: %s: %w", what, errors.Join(stopped, explained))
+		}
+	}
+}
+
+// wait pauses, and returns why that was cut short.
+func (c *Client) wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.done:
+		return ErrClosed
+	case <-t.C:
+		return nil
 	}
 }
 
@@ -114,6 +130,9 @@ func (l *Log) Append(ctx context.Context, record []byte) (replica.Ack, error) {
 		if lossDetected(err) {
 			err = fmt.Errorf("%w: %w", ErrLossDetected, err)
 			l.client.replace(p, err)
+		}
+		if errors.Is(err, kerr.UnknownTopicID) {
+			p.forget(l.of.Topic)
 		}
 		err, _ = explain(err)
 		return replica.Ack{}, fmt.Errorf("hapax: appending to changelog %s/%d: %w", l.of.Topic, l.of.Partition, err)

@@ -132,10 +132,10 @@ func (p *prepared) checkRights(t *kmsg.MetadataResponseTopic) error {
 // checkSettings compares the settings of the topic with what the log needs.
 func (p *prepared) checkSettings(ctx context.Context, t *kmsg.MetadataResponseTopic) error {
 	described, err := kadm.NewClient(p.client.reader).DescribeTopicConfigs(ctx, p.topic)
-	if err != nil {
-		return err
+	var configs kadm.ResourceConfig
+	if err == nil {
+		configs, err = described.On(p.topic, nil)
 	}
-	configs, err := described.On(p.topic, nil)
 	if err == nil {
 		err = configs.Err
 	}

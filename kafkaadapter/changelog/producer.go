@@ -100,6 +100,9 @@ func (p *producer) append(ctx context.Context, of brokers.Partition, value []byt
 	}
 }
 
+// forget lets the next append look the topic up, which was deleted and created again.
+func (p *producer) forget(topic string) { p.kafka.PurgeTopicsFromProducing(topic) }
+
 // leadership is what the producer knows of the leader of a partition: as long as it is the same, so is the
 // leader's epoch.
 type leadership struct {

@@ -10,7 +10,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/hapax-dev/hapax/engine/replica"
-	"github.com/hapax-dev/hapax/internal/wait"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
 )
 
@@ -90,7 +89,7 @@ func (r *reading) fetch(ctx context.Context, at int64) (c chunk) {
 			return err
 		})
 		if c.err == nil && c.next == at {
-			c.err = wait.For(ctx, pause)
+			c.err = r.log.client.wait(ctx, pause)
 		}
 		if c.err != nil || c.next > at {
 			return c
