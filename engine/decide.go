@@ -62,21 +62,20 @@ func (d *decider) admitOwn(g *group, r *ownClaims) error {
 func (d *decider) admitClaim(g *group, r *claimSet, c *candidate) (err error) {
 	key := r.key(&c.place)
 	d.takenOver = d.takenOver[:0]
-	var old, rec ClaimRecord
-	var there, found bool
+	var old, taken *ClaimRecord // the claim's record, and one that the candidate does not replace
 	held := d.isReserved(key)
 	if !held {
-		if old, there, err = d.decideNew(key, c); there && !c.takes(&old) && !d.core.left.isOpen(key) {
-			rec, found = old, true
+		if old, err = d.decideNew(key, c); old != nil && !c.takes(old) && !d.core.left.isOpen(key) {
+			taken = old
 		}
 	}
 	if err == nil {
 		err = d.finder.renewNear(r, c)
 	}
 	// a claim in another week takes precedence over a reservation
-	if err == nil && !found && c.nearEnd > c.nearAt {
+	if err == nil && taken == nil && c.nearEnd > c.nearAt {
 		inFlight := held
-		rec, found, held, err = d.decideNear(r, c)
+		taken, held, err = d.decideNear(r, c)
 		held = held || inFlight
 	}
 	res := c.result
@@ -86,14 +85,14 @@ func (d *decider) admitClaim(g *group, r *claimSet, c *candidate) (err error) {
 		return nil
 	case err != nil:
 		return err
-	case found:
-		*res = c.answer(&rec)
+	case taken != nil:
+		*res = c.answer(taken)
 		return nil
 	case held:
 		*res = Result{Verdict: InFlight}
 		return nil
 	}
-	if c.again = there; there {
+	if c.again = old != nil; c.again {
 		res.Record.Generation = old.Generation + 1
 	}
 	if err := d.claim(g, key, c, &res.Record); err != nil {
@@ -103,7 +102,7 @@ func (d *decider) admitClaim(g *group, r *claimSet, c *candidate) (err error) {
 	if err := d.endTakenOver(g, r); err != nil {
 		return d.core.stop(err) // impossible: its names are already known
 	}
-	if there && old.State == DeadLettered {
+	if old != nil && old.State == DeadLettered {
 		d.history.Add(d.seq+1, occ.Write{Key: claimRead(key)})
 	}
 	res.Verdict = Claimed
@@ -170,11 +169,11 @@ func (d *decider) admitTx(g *group, r *txRequest) error {
 			return ErrWeekDropped
 		}
 		rec := &r.claims.records[i]
-		now, found, err := d.decideNew(r.claims.set.key(&c.place), c)
+		now, err := d.decideNew(r.claims.set.key(&c.place), c)
 		if err != nil {
 			return err
 		}
-		if err := d.validate(&r.claims.set, c, rec, &now, found); err != nil {
+		if err := d.validate(&r.claims.set, c, rec, now); err != nil {
 			return err
 		}
 		if _, _, err := d.refs(g, c.scope, rec.Origin.Topic, c.place.week); err != nil {
@@ -260,8 +259,9 @@ func (d *decider) admitWrites(g *group, writes *txWrites) error {
 }
 
 // validate returns an error if a claim of a transaction cannot commit. now is the claim's current
-// record.
-func (d *decider) validate(r *claimSet, c *candidate, rec, now *ClaimRecord, found bool) error {
+// record, nil if there is none.
+func (d *decider) validate(r *claimSet, c *candidate, rec, now *ClaimRecord) error {
+	found := now != nil
 	next := found && now.Generation == rec.Generation-1
 	free := next && c.takes(now)
 	switch {
@@ -277,8 +277,8 @@ func (d *decider) validate(r *claimSet, c *candidate, rec, now *ClaimRecord, fou
 	if err := d.finder.renewNear(r, c); err != nil {
 		return err
 	}
-	_, taken, _, err := d.decideNear(r, c)
-	if err == nil && taken {
+	taken, _, err := d.decideNear(r, c)
+	if err == nil && taken != nil {
 		err = ErrConflict
 	}
 	return err

@@ -26,6 +26,7 @@ type decider struct {
 	committed time.Time   // latest commit time
 	takenOver []takenOver // claims taken over by the request that is being decided
 	noted     []occ.Write // writes of the transaction that is being decided
+	old       ClaimRecord // used by existing, so that a new claim costs no copy of a record
 }
 
 // isReserved reports whether an open transaction holds the key of a claim.
@@ -33,27 +34,38 @@ func (d *decider) isReserved(key []byte) bool {
 	return d.reserved.Some() && d.reserved.Get(d.core.lockName(key)).IsHeld()
 }
 
-// decideNew looks for the claim in this group and before it, and adds it to the filter. Only here
-// an event is found to be new.
-func (d *decider) decideNew(key []byte, c *candidate) (ClaimRecord, bool, error) {
+// decideNew returns the record of the claim in this group or before it, nil if there is none, and
+// adds the claim to the filter. Only here an event is found to be new. The record is valid until the
+// next call.
+func (d *decider) decideNew(key []byte, c *candidate) (*ClaimRecord, error) {
 	if c.certain && d.put.has(c.asOf) { // only d.put can contain the claim
-		record, put := d.put.find(key, c.place.hash)
-		rec, found, err := d.parsePut(record)
-		if !put || err == nil && !found {
+		record, _ := d.put.find(key, c.place.hash)
+		if record == nil {
 			d.finder.filters.AddNew(c.place.week, c.place.hash)
 			d.core.counters.filterNegatives.Add(1)
+			return nil, nil
 		}
-		return rec, found, err
+		return d.existing(d.parsePut(record))
 	}
 	if d.finder.filters.Add(c.place.week, c.place.hash) {
 		d.core.counters.filterNegatives.Add(1)
-		return ClaimRecord{}, false, nil
+		return nil, nil
 	}
-	rec, found, err := d.findSince(key, c)
-	if err == nil && !found && d.finder.filters.Trusted() {
+	old, err := d.existing(d.findSince(key, c))
+	if err == nil && old == nil && d.finder.filters.Trusted() {
 		d.core.counters.falsePositives.Add(1)
 	}
-	return rec, found, err
+	return old, err
+}
+
+// existing returns the record of a claim that was found, nil if none was. It is valid until the next
+// call.
+func (d *decider) existing(rec ClaimRecord, found bool, err error) (*ClaimRecord, error) {
+	if err != nil || !found {
+		return nil, err
+	}
+	d.old = rec
+	return &d.old, nil
 }
 
 // find looks for the claim in this group and before it, without reading the filter.
@@ -114,10 +126,11 @@ func (d *decider) refs(g *group, scope, topic string, week weekbucket.Week) (s, 
 	return s, t, err
 }
 
-// decideNear looks for the claim in the adjacent weeks, in this group and before it. If there is
-// none, held reports whether an open transaction holds its key there, or a caller that has left its
-// claim. Claims there with an expired lease are added to takenOver.
-func (d *decider) decideNear(r *claimSet, c *candidate) (rec ClaimRecord, found, held bool, err error) {
+// decideNear returns the record of the claim in an adjacent week, in this group or before it, that
+// the candidate does not replace. If there is none, held reports whether an open transaction holds
+// its key there, or a caller that has left its claim. Claims there with an expired lease are added
+// to takenOver.
+func (d *decider) decideNear(r *claimSet, c *candidate) (taken *ClaimRecord, held bool, err error) {
 	for i := c.nearAt; i < c.nearEnd; i++ {
 		p := &r.near[i]
 		if p.week < d.retained.decidedOldest(c.scope) {
@@ -125,8 +138,12 @@ func (d *decider) decideNear(r *claimSet, c *candidate) (rec ClaimRecord, found,
 		}
 		key := r.key(p)
 		if !d.finder.filters.CertainlyNew(p.week, p.hash) {
-			if rec, found, err = d.find(key, p.hash); err != nil || found && !c.takes(&rec) && !d.core.left.isOpen(key) {
-				return rec, found, false, err
+			rec, found, err := d.find(key, p.hash)
+			if err != nil {
+				return nil, false, err
+			}
+			if found && !c.takes(&rec) && !d.core.left.isOpen(key) {
+				return &rec, false, nil
 			}
 			held = held || d.core.left.isOpen(key)
 			if found && rec.State == Leased {
@@ -135,7 +152,7 @@ func (d *decider) decideNear(r *claimSet, c *candidate) (rec ClaimRecord, found,
 		}
 		held = held || d.isReserved(key)
 	}
-	return ClaimRecord{}, false, held, nil
+	return nil, held, nil
 }
 
 // A takenOver is a claim whose lease has expired and which a claim in another week replaces.
