@@ -189,7 +189,7 @@ var locked struct {
 func remember(d *Dir) bool {
 	locked.mu.Lock()
 	defer locked.mu.Unlock()
-	if slices.ContainsFunc(locked.dirs, func(other *Dir) bool { return os.SameFile(other.own, d.own) && !(other.readOnly && d.readOnly) }) {
+	if slices.ContainsFunc(locked.dirs, func(other *Dir) bool { return os.SameFile(other.own, d.own) && (!other.readOnly || !d.readOnly) }) {
 		return false
 	}
 	locked.dirs = append(locked.dirs, d)
