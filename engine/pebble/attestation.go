@@ -51,7 +51,7 @@ func decodeAttestation(b []byte) (attestation, error) {
 	}, nil
 }
 
-func readAttestation(d *disk) (attestation, error) {
+func readAttestation(d *failStopFS) (attestation, error) {
 	b, err := readFile(d, d.path(attestName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return attestation{}, fmt.Errorf("%w: %s is missing", storage.ErrDamaged, attestName)
@@ -66,13 +66,13 @@ func readAttestation(d *disk) (attestation, error) {
 	return a, nil
 }
 
-func writeAttestation(d *disk, a attestation) error {
+func writeAttestation(d *failStopFS, a attestation) error {
 	return writeSealed(d, attestName, a.encode())
 }
 
 // currentManifest returns the durable part of the MANIFEST, even if nothing was written to it since
 // it was opened.
-func currentManifest(d *disk) position {
+func currentManifest(d *failStopFS) position {
 	if p := d.manifests.durable(); p.name != "" {
 		return p
 	}

@@ -50,7 +50,7 @@ func (b *backups) Backup(ctx context.Context, dir string) error {
 }
 
 // destination creates the directory of a backup and locks it.
-func (b *backups) destination(dir string) (*disk, error) {
+func (b *backups) destination(dir string) (*failStopFS, error) {
 	to, err := b.makeDestination(dir)
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (b *backups) destination(dir string) (*disk, error) {
 	return to, nil
 }
 
-func (b *backups) makeDestination(dir string) (*disk, error) {
+func (b *backups) makeDestination(dir string) (*failStopFS, error) {
 	if held := b.core.disk.held; held != nil {
 		if held.Contains(dir) {
 			return nil, storedir.ErrInside
@@ -70,7 +70,7 @@ func (b *backups) makeDestination(dir string) (*disk, error) {
 		if err != nil {
 			return nil, err
 		}
-		return heldDisk(made), nil
+		return heldFailStopFS(made), nil
 	}
 	fsys := b.core.disk.FS
 	for at := dir; ; at = fsys.PathDir(at) {
@@ -87,11 +87,11 @@ func (b *backups) makeDestination(dir string) (*disk, error) {
 		}
 		return nil, err
 	}
-	return openDisk(fsys, dir)
+	return openFailStopFS(fsys, dir)
 }
 
 // removeBackup removes the files of a failed backup and its directory.
-func removeBackup(to *disk) error {
+func removeBackup(to *failStopFS) error {
 	fsys := to.FS // a failed disk discards changes
 	names, err := fsys.List(to.dir)
 	if err != nil {
@@ -112,7 +112,7 @@ func removeBackup(to *disk) error {
 	return errors.Join(errs...)
 }
 
-func (b *backups) backup(ctx context.Context, to *disk) error {
+func (b *backups) backup(ctx context.Context, to *failStopFS) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (b *backups) copyTo(ctx context.Context, dir string) (map[string][]byte, er
 }
 
 // fromStage moves the files of a stage to dir, durably.
-func fromStage(ctx context.Context, d *disk, stage, dir string, move func(from, to string) error) error {
+func fromStage(ctx context.Context, d *failStopFS, stage, dir string, move func(from, to string) error) error {
 	names, err := d.List(stage)
 	if err != nil {
 		return err

@@ -69,7 +69,7 @@ func BenchmarkApply(b *testing.B) {
 			b.Fatal(err)
 		}
 		dir := b.TempDir()
-		db, err := pebble.Open(dir, o.pebbleOptions(newDisk(vfs.Default, dir)))
+		db, err := pebble.Open(dir, o.pebbleOptions(newFailStopFS(vfs.Default, dir)))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -35,7 +35,7 @@ func check(l *packedLog) (clean bool, unused []string, err error) {
 
 // checkManifest reads the current MANIFEST to its real end; Pebble takes an unreadable place for
 // the end.
-func checkManifest(d *disk, attested position) error {
+func checkManifest(d *failStopFS, attested position) error {
 	desc, err := pebble.Peek(d.dir, d)
 	if err != nil {
 		return asDamage(d, "looking for the MANIFEST", err)
@@ -99,7 +99,7 @@ func checkContent(l *packedLog, attested uint64) (unused []string, err error) {
 // unusedTables returns the tables to which no MANIFEST refers, such as those of a flush that did
 // not fit on the disk. Pebble removes them only after it has opened the store, for which it flushes
 // again: without space, each attempt would add more of them.
-func unusedTables(d *disk, db *pebble.DB) (unused []string, err error) {
+func unusedTables(d *failStopFS, db *pebble.DB) (unused []string, err error) {
 	levels, err := readValue(d.fault, func() ([][]pebble.SSTableInfo, error) { return db.SSTables() })
 	if err != nil {
 		return nil, err

@@ -71,7 +71,7 @@ func decodeClean(b []byte) (r cleanRecord, err error) {
 }
 
 // sumFiles lists the directory.
-func sumFiles(d *disk) ([]fileSum, error) {
+func sumFiles(d *failStopFS) ([]fileSum, error) {
 	names, err := d.names()
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func sumFiles(d *disk) ([]fileSum, error) {
 }
 
 // writeClean writes the record of the current directory.
-func writeClean(d *disk, seq uint64) error {
+func writeClean(d *failStopFS, seq uint64) error {
 	files, err := sumFiles(d)
 	if err != nil {
 		return err
@@ -109,7 +109,7 @@ func writeClean(d *disk, seq uint64) error {
 
 // checkClean compares the directory with the record of its clean close. found is false if there is
 // no record.
-func checkClean(d *disk) (found bool, err error) {
+func checkClean(d *failStopFS) (found bool, err error) {
 	b, err := readFile(d, d.path(cleanName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil

@@ -96,7 +96,7 @@ func (s *Store) settle() error {
 // removeLogs removes the logs of a store that was flushed and closed, durably: Pebble keeps some for
 // reuse. The newest is replaced by an empty one instead: where Pebble finds no log at all, it writes no
 // MANIFEST when it opens, and a checkpoint before the first flush is then incomplete.
-func removeLogs(d *disk) error {
+func removeLogs(d *failStopFS) error {
 	names, err := d.List(d.dir)
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ func removeLogs(d *disk) error {
 
 // emptyLog replaces a log by an empty one. To create it under its name would remove it for a moment: a
 // kill in between would leave no log.
-func emptyLog(d *disk, name string) error {
+func emptyLog(d *failStopFS, name string) error {
 	empty := d.path(name + tmpSuffix)
 	f, err := d.Create(empty, vfs.WriteCategoryUnspecified)
 	if err != nil {

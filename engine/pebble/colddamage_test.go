@@ -132,7 +132,7 @@ func spotsOf(t *testing.T, files map[string][]byte, name string) (spots []spot) 
 	if err := o.setDefaults(); err != nil {
 		t.Fatal(err)
 	}
-	p := o.pebbleOptions(newDisk(fsys, "store"))
+	p := o.pebbleOptions(newFailStopFS(fsys, "store"))
 	p.EnsureDefaults()
 	r, err := sstable.NewReader(t.Context(), readable, p.MakeReaderOptions())
 	if err != nil {

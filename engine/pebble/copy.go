@@ -82,7 +82,7 @@ func (c *Copy) open(id storage.Identity) (storage.Store, error) {
 // remains is damaged, and not a store with fewer batches. If the directory has other files or a store that
 // is no copy, nothing is removed.
 func (c *Copy) Remove() (err error) {
-	d, err := openDisk(c.o.FS, c.dir)
+	d, err := openFailStopFS(c.o.FS, c.dir)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 // store has failed.
 type core struct {
 	o       Options
-	disk    *disk
+	disk    *failStopFS
 	fault   *fault
 	startup *startup
 	db      *pebble.DB

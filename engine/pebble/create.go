@@ -13,7 +13,7 @@ import (
 
 // refuseForeign rejects a foreign directory or a store of a newer format before anything is
 // written. Everything is checked again under the lock.
-func refuseForeign(d *disk, kind sidecar.Kind) error {
+func refuseForeign(d *failStopFS, kind sidecar.Kind) error {
 	_, err := sidecar.ReadIdentity(sidecarFS{d}, d.dir, kind)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -24,7 +24,7 @@ func refuseForeign(d *disk, kind sidecar.Kind) error {
 
 // newborn checks a directory without an identity. It returns the files of an unfinished creation,
 // or storage.ErrForeign.
-func newborn(d *disk) (leftovers []string, err error) {
+func newborn(d *failStopFS) (leftovers []string, err error) {
 	names, err := d.names()
 	if err != nil {
 		return nil, fmt.Errorf("hapax: reading the store's directory: %w", err)
@@ -57,7 +57,7 @@ func newborn(d *disk) (leftovers []string, err error) {
 }
 
 // takeLock locks the directory until release is called.
-func (d *disk) takeLock() (err error) {
+func (d *failStopFS) takeLock() (err error) {
 	if d.held != nil {
 		return d.held.Lock(0)
 	}
@@ -71,7 +71,7 @@ func (d *disk) takeLock() (err error) {
 }
 
 // stuck returns an error if a write to a failed disk is still in progress.
-func (d *disk) stuck() error {
+func (d *failStopFS) stuck() error {
 	if d.fault.isSet() && !d.drain(patience) {
 		return errors.New("hapax: the disk does not answer: the directory stays locked until the process ends")
 	}
@@ -79,7 +79,7 @@ func (d *disk) stuck() error {
 }
 
 // release unlocks the directory and closes it, unless a write to it is still in progress.
-func (d *disk) release() error {
+func (d *failStopFS) release() error {
 	if err := d.stuck(); err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func create(c *core) error {
 }
 
 // finishCreation completes the directory so that Open accepts it.
-func finishCreation(d *disk, kind sidecar.Kind, id storage.Identity) error {
+func finishCreation(d *failStopFS, kind sidecar.Kind, id storage.Identity) error {
 	if err := sidecar.WriteIdentity(sidecarFS{d}, d.dir, kind, id); err != nil {
 		return err
 	}

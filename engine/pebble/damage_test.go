@@ -87,7 +87,7 @@ func outcomeOfPebble(t *testing.T, what string, fsys vfs.FS, want map[string]str
 		if err := opts.setDefaults(); err != nil {
 			t.Error(err)
 		}
-		s := newStore(opts, newDisk(fsys, "store"))
+		s := newStore(opts, newFailStopFS(fsys, "store"))
 		db, err := s.core.openPebble(nil)
 		if err != nil {
 			o = refused(t, what, err)
@@ -541,7 +541,7 @@ func TestAManifestThatLacksWhatWasDurableIsDamaged(t *testing.T) {
 	name := a.manifest.name
 	whole := files[name]
 	check := func(content []byte, attested position) error {
-		return checkManifest(newDisk(diskOf(t, files, name, content), "store"), attested)
+		return checkManifest(newFailStopFS(diskOf(t, files, name, content), "store"), attested)
 	}
 	older := position{fmt.Sprint(manifestPrefix, "000001"), 1 << 20}
 	newer := position{fmt.Sprintf("%s%06d", manifestPrefix, fileNumber(name)+1), 0}

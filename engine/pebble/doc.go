@@ -114,7 +114,7 @@
 // tables decides, and looker.go looks a claim up in one table (table.go, filter.go). settings.go,
 // scheduler.go and compactor.go have the settings of Pebble and decide when it compacts. usage.go,
 // verify.go and backup.go are for operators, and damage.go knows the damaged tables. failstop.go and
-// fault.go are the disk that stops at the first failed write, and dirfs.go and osfile.go what is
+// fault.go are the file system that stops at the first failed write, and dirfs.go and osfile.go what is
 // below it on the machine's own file system: files that are reached by the directory, not by its
 // path. ownlogs.go knows which logs Close may remove, and reserve.go keeps space for the next Open.
 // names.go, keys.go, chunks.go, attestation.go, clean.go and internal/memtable/packed.go describe

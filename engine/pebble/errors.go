@@ -28,7 +28,7 @@ func asRead(err error) error {
 }
 
 // asDamage is asRead for errors that only damage or the file system can cause.
-func asDamage(d *disk, doing string, err error) error {
+func asDamage(d *failStopFS, doing string, err error) error {
 	if d.unreadable.Load() || errors.Is(err, storage.ErrDamaged) {
 		return fmt.Errorf("hapax: %s: %w", doing, err)
 	}

@@ -18,18 +18,18 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/storedir"
 )
 
-// A disk is the file system through which Pebble and the sidecars access the store's directory.
+// A failStopFS is the file system through which Pebble and the sidecars access the store's directory.
 //
 // After a failed write, Pebble panics, retries endlessly or, during a log rotation, unlocks an
 // unlocked mutex, which ends the process and cannot be recovered from. So Pebble never sees a
-// failed write: the first failed change of the directory fails the store, and from then on the disk
-// discards all changes and reports success. The fault itself makes the disk discard changes, so no
+// failed write: the first failed change of the directory fails the store, and from then on the failStopFS
+// discards all changes and reports success. The fault itself makes the failStopFS discard changes, so no
 // change is discarded before the fault is visible, and no later result of Pebble is returned to a
 // caller. The directory has the state after a crash at that moment, and Pebble can be closed
 // normally.
 //
 // Reads, and changes outside the directory (a backup), fail normally.
-type disk struct {
+type failStopFS struct {
 	vfs.FS
 	dir   string
 	held  *storedir.Dir // nil if FS is not the machine's file system
@@ -55,47 +55,47 @@ type disk struct {
 	ended atomic.Pointer[func() error] // returns an error if the running backup must end
 }
 
-// openDisk opens the directory, and creates it if it does not exist. fsys is nil for the machine's
+// openFailStopFS opens the directory, and creates it if it does not exist. fsys is nil for the machine's
 // file system.
-func openDisk(fsys vfs.FS, dir string) (*disk, error) {
+func openFailStopFS(fsys vfs.FS, dir string) (*failStopFS, error) {
 	if fsys == nil || fsys == vfs.Default {
 		held, err := storedir.Open(dir)
 		if err != nil {
 			return nil, err
 		}
-		return heldDisk(held), nil
+		return heldFailStopFS(held), nil
 	}
 	if dir == "" {
 		return nil, errors.New("hapax: the store's directory has no name")
 	}
-	dir = fsys.PathDir(fsys.PathJoin(dir, lockName)) // in the form that disk.holds gets from a file in it
+	dir = fsys.PathDir(fsys.PathJoin(dir, lockName)) // in the form that failStopFS.holds gets from a file in it
 	if err := makeDir(fsys, dir); err != nil {
 		return nil, fmt.Errorf("hapax: creating the store's directory: %w", err)
 	}
-	return newDisk(fsys, dir), nil
+	return newFailStopFS(fsys, dir), nil
 }
 
-// heldDisk returns a disk for a directory of the machine's file system.
-func heldDisk(held *storedir.Dir) *disk {
-	d := newDisk(&dirFS{FS: vfs.Default, own: held}, held.Path())
+// heldFailStopFS returns the failStopFS of a directory of the machine's file system.
+func heldFailStopFS(held *storedir.Dir) *failStopFS {
+	d := newFailStopFS(&dirFS{FS: vfs.Default, own: held}, held.Path())
 	d.held, d.reserve.dir = held, held
 	return d
 }
 
-func newDisk(fsys vfs.FS, dir string) *disk {
-	return &disk{FS: fsys, dir: dir, fault: newFault(), flushed: func() {}, emptied: make(chan struct{}, 1), damages: newDamages()}
+func newFailStopFS(fsys vfs.FS, dir string) *failStopFS {
+	return &failStopFS{FS: fsys, dir: dir, fault: newFault(), flushed: func() {}, emptied: make(chan struct{}, 1), damages: newDamages()}
 }
 
-// dead reports whether the disk discards changes.
-func (d *disk) dead() bool { return d.fault.isSet() }
+// dead reports whether the file system discards changes.
+func (d *failStopFS) dead() bool { return d.fault.isSet() }
 
-func (d *disk) path(name string) string { return d.PathJoin(d.dir, name) }
+func (d *failStopFS) path(name string) string { return d.PathJoin(d.dir, name) }
 
-func (d *disk) holds(path string) bool { return d.PathDir(path) == d.dir }
+func (d *failStopFS) holds(path string) bool { return d.PathDir(path) == d.dir }
 
 // change runs an operation that changes the directory, or discards it. It returns an error only if
 // a sidecar of the engine does not fit.
-func (d *disk) change(what, path string, op func() error) error {
+func (d *failStopFS) change(what, path string, op func() error) error {
 	d.changing.RLock()
 	defer d.changing.RUnlock()
 	if d.dead() {
@@ -112,8 +112,8 @@ func (d *disk) change(what, path string, op func() error) error {
 	return nil
 }
 
-// drain waits for the operations in progress on a dead disk, and reports whether they have ended.
-func (d *disk) drain(patience time.Duration) bool {
+// drain waits for the operations in progress on a dead failStopFS, and reports whether they have ended.
+func (d *failStopFS) drain(patience time.Duration) bool {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if d.changing.TryLock() {
 			d.changing.Unlock()
@@ -125,7 +125,7 @@ func (d *disk) drain(patience time.Duration) bool {
 
 // Create fails outside the directory when the running backup must end: Pebble, which copies tables
 // if it cannot link them, does not know the context of the backup.
-func (d *disk) Create(path string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (d *failStopFS) Create(path string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if !d.holds(path) {
 		if ended := d.ended.Load(); ended != nil {
 			if err := (*ended)(); err != nil {
@@ -147,14 +147,14 @@ func (d *disk) Create(path string, category vfs.DiskWriteCategory) (vfs.File, er
 	})
 }
 
-func (d *disk) OpenReadWrite(path string, category vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
+func (d *failStopFS) OpenReadWrite(path string, category vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
 	if !d.holds(path) {
 		return d.FS.OpenReadWrite(path, category, o...)
 	}
 	return d.file("opening", path, func() (vfs.File, error) { return d.FS.OpenReadWrite(path, category, o...) })
 }
 
-func (d *disk) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (d *failStopFS) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if !d.holds(to) {
 		return d.FS.ReuseForWrite(from, to, category)
 	}
@@ -165,14 +165,14 @@ func (d *disk) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (v
 }
 
 // maybeLog opens a file for writing. The file may be a log.
-func (d *disk) maybeLog(path string, open func() (vfs.File, error)) (vfs.File, error) {
+func (d *failStopFS) maybeLog(path string, open func() (vfs.File, error)) (vfs.File, error) {
 	if strings.HasSuffix(path, logSuffix) {
 		return d.logs.open(path, &d.written, &d.reserve, open)
 	}
 	return open()
 }
 
-func (d *disk) file(what, path string, open func() (vfs.File, error)) (vfs.File, error) {
+func (d *failStopFS) file(what, path string, open func() (vfs.File, error)) (vfs.File, error) {
 	var f vfs.File
 	err := d.change(what, path, func() (err error) {
 		f, err = open()
@@ -182,18 +182,18 @@ func (d *disk) file(what, path string, open func() (vfs.File, error)) (vfs.File,
 		return nil, err
 	}
 	if f == nil {
-		f = vfs.NewMemFile(nil) // never written to, because the disk is dead
+		f = vfs.NewMemFile(nil) // never written to, because it is dead
 	}
 	name := d.PathBase(path)
 	d.manifests.noteCreated(name)
 	return &diskFile{File: f, d: d, path: path, manifest: strings.HasPrefix(name, manifestPrefix)}, nil
 }
 
-func (d *disk) Open(path string, o ...vfs.OpenOption) (vfs.File, error) {
+func (d *failStopFS) Open(path string, o ...vfs.OpenOption) (vfs.File, error) {
 	f, err := d.FS.Open(path, o...)
 	if err != nil {
 		if d.dead() {
-			// Files that Pebble has written on the dead disk may be missing. Without a pause, it
+			// Files that Pebble has written on the dead file system may be missing. Without a pause, it
 			// would retry in a busy loop.
 			time.Sleep(deadRetry)
 		}
@@ -208,7 +208,7 @@ func (d *disk) Open(path string, o ...vfs.OpenOption) (vfs.File, error) {
 // List returns only the store's own files to Pebble, which would delete an old log that another
 // program wrote. If List fails during Open, the store fails and Pebble gets no error: otherwise it
 // would close its tables while its goroutine still reads their statistics, which panics.
-func (d *disk) List(path string) ([]string, error) {
+func (d *failStopFS) List(path string) ([]string, error) {
 	names, err := listAll(d, path)
 	if err != nil && d.opening.Load() {
 		d.fault.set(fmt.Errorf("reading %s: %w", path, err))
@@ -221,30 +221,30 @@ func (d *disk) List(path string) ([]string, error) {
 }
 
 // names returns the names of all files in the directory.
-func (d *disk) names() ([]string, error) { return listAll(d, d.dir) }
+func (d *failStopFS) names() ([]string, error) { return listAll(d, d.dir) }
 
-func listAll(d *disk, path string) ([]string, error) {
+func listAll(d *failStopFS, path string) ([]string, error) {
 	names, err := d.FS.List(path)
 	return names, d.noteRead(err)
 }
 
-func (d *disk) Stat(path string) (vfs.FileInfo, error) {
+func (d *failStopFS) Stat(path string) (vfs.FileInfo, error) {
 	info, err := d.FS.Stat(path)
 	return info, d.noteRead(err)
 }
 
 // noteRead records that the file system failed to read, which is not damage.
-func (d *disk) noteRead(err error) error {
+func (d *failStopFS) noteRead(err error) error {
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, fs.ErrNotExist) {
 		d.unreadable.Store(true)
 	}
 	return err
 }
 
-// deadRetry slows down Pebble's retries on a dead disk until it is closed.
+// deadRetry slows down Pebble's retries on a dead failStopFS until it is closed.
 const deadRetry = 20 * time.Millisecond
 
-func (d *disk) OpenDir(path string) (vfs.File, error) {
+func (d *failStopFS) OpenDir(path string) (vfs.File, error) {
 	f, err := d.FS.OpenDir(path)
 	if err != nil || path != d.dir {
 		return f, d.noteRead(err)
@@ -254,7 +254,7 @@ func (d *disk) OpenDir(path string) (vfs.File, error) {
 
 // Link copies durably if the file system has no hard links, except to a stage, which is only for
 // links. The copy detects a failing disk.
-func (d *disk) Link(from, to string) error {
+func (d *failStopFS) Link(from, to string) error {
 	err := d.link(from, to)
 	switch {
 	case err == nil, errors.Is(err, fs.ErrExist):
@@ -269,7 +269,7 @@ func (d *disk) Link(from, to string) error {
 // permitted.
 var errNoLinks = fmt.Errorf("no hard links: %w", fs.ErrPermission)
 
-func (d *disk) link(from, to string) error {
+func (d *failStopFS) link(from, to string) error {
 	if !d.holds(to) {
 		return d.FS.Link(from, to)
 	}
@@ -281,7 +281,7 @@ func (d *disk) link(from, to string) error {
 	return d.FS.Link(from, to)
 }
 
-func (d *disk) Rename(from, to string) error {
+func (d *failStopFS) Rename(from, to string) error {
 	if !d.holds(to) {
 		return d.FS.Rename(from, to)
 	}
@@ -289,7 +289,7 @@ func (d *disk) Rename(from, to string) error {
 }
 
 // Remove fails like any other operation. No data is lost if a file remains.
-func (d *disk) Remove(path string) error {
+func (d *failStopFS) Remove(path string) error {
 	if !d.holds(path) {
 		return d.FS.Remove(path)
 	}
@@ -303,7 +303,7 @@ func (d *disk) Remove(path string) error {
 
 // protect makes the store's files readable only for their owner, and logs warnings about the
 // directory.
-func (d *disk) protect(log *slog.Logger) {
+func (d *failStopFS) protect(log *slog.Logger) {
 	if d.held == nil {
 		return
 	}
@@ -314,7 +314,7 @@ func (d *disk) protect(log *slog.Logger) {
 }
 
 // track adds a file to those that recheck checks.
-func (d *disk) track(name string) error {
+func (d *failStopFS) track(name string) error {
 	if d.held == nil {
 		return nil
 	}
@@ -322,7 +322,7 @@ func (d *disk) track(name string) error {
 }
 
 // recheck returns storage.ErrMoved if the directory is not the one that was opened.
-func (d *disk) recheck() error {
+func (d *failStopFS) recheck() error {
 	if d.held == nil {
 		return nil
 	}
@@ -331,14 +331,14 @@ func (d *disk) recheck() error {
 
 // Lock is called by Pebble and does nothing: the store already has the lock, and keeps it until it
 // is closed.
-func (d *disk) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
+func (d *failStopFS) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
 
-func (d *disk) Unwrap() vfs.FS { return d.FS }
+func (d *failStopFS) Unwrap() vfs.FS { return d.FS }
 
 // A diskReader is a file that was opened for reading.
 type diskReader struct {
 	vfs.File
-	d *disk
+	d *failStopFS
 }
 
 func (f *diskReader) Read(p []byte) (int, error) {
@@ -354,7 +354,7 @@ func (f *diskReader) ReadAt(p []byte, off int64) (int, error) {
 // A diskFile is a file of the directory that was opened for writing.
 type diskFile struct {
 	vfs.File
-	d        *disk
+	d        *failStopFS
 	path     string
 	manifest bool
 	pos      uint64 // position in a MANIFEST; there is one writer
@@ -426,7 +426,7 @@ func (f *diskFile) Close() error {
 // A diskDir is the directory, opened to be synced.
 type diskDir struct {
 	vfs.File
-	d *disk
+	d *failStopFS
 }
 
 func (f *diskDir) Sync() error {

@@ -14,7 +14,7 @@ import (
 // A fault is the failure of a store. It is set once, by the first failed write, and never reset. It
 // is also Pebble's logger, whose Fatalf would end the process.
 //
-// Closing failed has two effects at once: callers see the fault, and the disk discards all changes.
+// Closing failed has two effects at once: callers see the fault, and the failStopFS discards all changes.
 // So a discarded write is never acknowledged.
 type fault struct {
 	failed  chan struct{} // closed when err is set

@@ -155,7 +155,7 @@ func TestADeadDiskDiscardsChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	rewrite(t, mem, "store/old", []byte("old"))
-	d := newDisk(mem, "store")
+	d := newFailStopFS(mem, "store")
 	f, err := d.Create("store/file", vfs.WriteCategoryUnspecified)
 	if err != nil {
 		t.Fatal(err)
@@ -199,7 +199,7 @@ func TestWithoutTheSinkAFailedLogIsSeenToEndTheProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	fsys := errorfs.Wrap(vfs.NewMem(), inj)
-	p := o.pebbleOptions(newDisk(fsys, "store"))
+	p := o.pebbleOptions(newFailStopFS(fsys, "store"))
 	p.FS = fsys
 	db, err := pebble.Open("store", p)
 	if err != nil {

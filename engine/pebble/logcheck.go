@@ -9,11 +9,11 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage"
 )
 
-// A logCheck is a disk from which Pebble opens the store read-only. It checks the logs that Pebble
+// A logCheck is a failStopFS from which Pebble opens the store read-only. It checks the logs that Pebble
 // replays; the contents of other logs are in tables.
 type logCheck struct {
 	vfs.FS // disk
-	disk   *disk
+	disk   *failStopFS
 	checks sync.WaitGroup
 
 	mu      sync.Mutex // guards the fields below; held while a log is read
@@ -22,7 +22,7 @@ type logCheck struct {
 	err     error  // error of the first damaged log
 }
 
-func newLogCheck(d *disk) *logCheck { return &logCheck{FS: d, disk: d} }
+func newLogCheck(d *failStopFS) *logCheck { return &logCheck{FS: d, disk: d} }
 
 // Open implements vfs.FS.
 func (l *logCheck) Open(path string, o ...vfs.OpenOption) (vfs.File, error) {

@@ -73,7 +73,7 @@ func TestALogThatIsReusedKeepsItsLengthAndEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	rewrite(t, fsys, "store/000001.log", bytes.Clone(old)) // which Write may change
-	f, err := newDisk(fsys, "store").ReuseForWrite("store/000001.log", "store/000002.log", vfs.WriteCategoryUnspecified)
+	f, err := newFailStopFS(fsys, "store").ReuseForWrite("store/000001.log", "store/000002.log", vfs.WriteCategoryUnspecified)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func TestATableIsOpenedWhileALogIsCreated(t *testing.T) {
 		t.Fatal(err)
 	}
 	rewrite(t, fsys.FS, "store/000001.sst", []byte("a table"))
-	d := newDisk(fsys, "store")
+	d := newFailStopFS(fsys, "store")
 	created := make(chan error)
 	go func() {
 		f, err := d.Create("store/000002.log", vfs.WriteCategoryUnspecified)

@@ -53,7 +53,7 @@ func (m *manifests) noteMarked(name string) {
 }
 
 // durable returns the durable part of the current MANIFEST. The name is empty if no MANIFEST was
-// written since the disk was opened.
+// written since the failStopFS was opened.
 func (m *manifests) durable() position {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -51,7 +51,7 @@ func OpenReader(dir string, o Options) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := heldDisk(held)
+	d := heldFailStopFS(held)
 	r := newReader(o, d)
 	if err := r.open(); err != nil {
 		r.core.recentRuns.Close()
@@ -62,7 +62,7 @@ func OpenReader(dir string, o Options) (*Reader, error) {
 }
 
 // newReader combines a reader's parts.
-func newReader(o Options, d *disk) *Reader {
+func newReader(o Options, d *failStopFS) *Reader {
 	r := &Reader{
 		core:     core{o: o, disk: d, fault: d.fault, startup: newStartup(), recentRuns: newIndex(&o, d)},
 		memtable: memtable.New(o.PendingBytes),

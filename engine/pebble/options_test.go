@@ -24,7 +24,7 @@ func TestSizesFollowPendingBytes(t *testing.T) {
 		if err := o.setDefaults(); err != nil {
 			t.Fatal(err)
 		}
-		p := o.pebbleOptions(newDisk(nil, ""))
+		p := o.pebbleOptions(newFailStopFS(nil, ""))
 		if o.PendingBytes != c.pending || o.MemTableBytes != c.memTable || p.MemTableSize != c.memTable || p.LBaseMaxBytes != c.lbase {
 			t.Errorf("%+v: pending %d, memtable %d, LBase %d; want %+v", c.set, o.PendingBytes, o.MemTableBytes, p.LBaseMaxBytes, c)
 		}

@@ -35,7 +35,7 @@ func (l *ownLogs) has(name string) bool {
 
 // noteLogs adds the logs in the directory. It rejects a log that cannot be Pebble's, such as
 // 20260101.log.
-func (d *disk) noteLogs() error {
+func (d *failStopFS) noteLogs() error {
 	names, err := d.List(d.dir)
 	if err != nil {
 		return fmt.Errorf("hapax: reading the store's directory: %w", err)
@@ -68,7 +68,7 @@ const logsAhead = 1000
 // isForeignLog reports whether a file begins with neither a chunk of a log nor zeros:
 //
 //	CRC u32 | size u16 | type u8 | ...
-func isForeignLog(d *disk, name string) (bool, error) {
+func isForeignLog(d *failStopFS, name string) (bool, error) {
 	f, err := d.Open(d.path(name))
 	if err != nil {
 		return false, err

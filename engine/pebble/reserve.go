@@ -289,7 +289,7 @@ func (r *reserve) close() {
 }
 
 // giveUp removes the file of a store that could not be opened, and reports whether there was one.
-// It bypasses the disk, which discards changes.
+// It bypasses the failStopFS, which discards changes.
 func (r *reserve) giveUp() bool {
 	return r.dir != nil && r.dir.Remove(reserveName) == nil
 }

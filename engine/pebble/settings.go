@@ -46,7 +46,7 @@ const (
 
 // pebbleOptions are the settings under which Pebble keeps the store's guarantees; doc.go lists
 // them.
-func (o *Options) pebbleOptions(d *disk) *pebble.Options {
+func (o *Options) pebbleOptions(d *failStopFS) *pebble.Options {
 	p := &pebble.Options{
 		FS:                          d,
 		FormatMajorVersion:          formatVersion,
@@ -108,7 +108,7 @@ func (o *Options) pebbleOptions(d *disk) *pebble.Options {
 }
 
 // newIndex returns the index of the claims in tables.
-func newIndex(o *Options, d *disk) *runs.Index {
+func newIndex(o *Options, d *failStopFS) *runs.Index {
 	return runs.New(runs.Options{
 		Pebble: o.pebbleOptions(d), Seed: &d.seed, CacheBytes: o.CacheBytes, Bytes: o.indexBytes, Recent: o.recentTables,
 		Open: func(number uint64) (vfs.File, error) { return d.Open(d.path(tableName(number))) },

@@ -8,8 +8,8 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 )
 
-// sidecarFS adapts the disk to package sidecar.
-type sidecarFS struct{ disk *disk }
+// sidecarFS adapts a failStopFS to package sidecar.
+type sidecarFS struct{ disk *failStopFS }
 
 var _ sidecar.FS = sidecarFS{}
 
@@ -61,7 +61,7 @@ func (s sidecarFS) Open(path string) (io.ReadCloser, int64, error) {
 func (s sidecarFS) SyncDir(path string) error { return syncDir(s.disk, path) }
 
 // writeSealed replaces a small file, durably on return.
-func writeSealed(d *disk, name string, b []byte) error {
+func writeSealed(d *failStopFS, name string, b []byte) error {
 	err := sidecar.Write(sidecarFS{d}, d.dir, name, func(w io.Writer) error {
 		_, err := w.Write(b)
 		return err
@@ -73,7 +73,7 @@ func writeSealed(d *disk, name string, b []byte) error {
 }
 
 // removeSidecar removes a file, durably on return.
-func removeSidecar(d *disk, name string) error {
+func removeSidecar(d *failStopFS, name string) error {
 	if err := sidecar.Remove(sidecarFS{d}, d.dir, name); err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if err := o.setDefaults(); err != nil {
 		return nil, err
 	}
-	d, err := openDisk(o.FS, dir)
+	d, err := openFailStopFS(o.FS, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (s *Store) abandon() {
 }
 
 // newStore combines a store's parts. None of them is used before the store is open.
-func newStore(o Options, d *disk) *Store {
+func newStore(o Options, d *failStopFS) *Store {
 	s := &Store{
 		core:     core{o: o, disk: d, fault: d.fault, startup: newStartup(), recentRuns: newIndex(&o, d)},
 		memtable: memtable.New(o.PendingBytes),
@@ -217,7 +217,7 @@ func (s *Store) open() (err error) {
 }
 
 // removeLeftovers removes the files of an interrupted sealing, close or backup.
-func removeLeftovers(d *disk) error {
+func removeLeftovers(d *failStopFS) error {
 	names, err := d.names()
 	if err != nil {
 		return err

@@ -119,7 +119,7 @@ func (w *writer) sync() {
 		if err != nil {
 			w.core.fault.set(fmt.Errorf("syncing the log: %w", err))
 		}
-		// After a failure, the disk discards writes and Pebble reports success, but the fault is
+		// After a failure, the failStopFS discards writes and Pebble reports success, but the fault is
 		// already set.
 		if err := w.core.fault.get(); err != nil {
 			c.done <- err
