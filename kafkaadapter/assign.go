@@ -99,7 +99,7 @@ const storeTime = time.Second
 // the others.
 func (a *assigner) stored(ctx context.Context, all []topicPartition) map[topicPartition]int64 {
 	l, away := a.shared.links.get()
-	if away != nil {
+	if l == nil || away != nil {
 		return nil
 	}
 	read := make(chan map[topicPartition]int64, 1)
@@ -140,6 +140,7 @@ func (a *assigner) begin(p *worker) {
 	}
 	if before != nil {
 		before.cancel(ErrFenced)
+		before.store.revoke()
 	}
 	go p.live()
 }

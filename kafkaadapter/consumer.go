@@ -36,10 +36,14 @@ type Consumer struct {
 }
 
 // New checks everything that can be checked without a broker. The engine stays the caller's; close
-// it after Run. It may be nil if Options.ReopenStore is set, which opens it.
+// it after Run. It may be nil if Options.ReopenStore is set, which opens it, and must be nil with
+// Options.Changelog.
 func New(eng *engine.Engine, options Options) (*Consumer, error) {
-	if eng == nil && options.ReopenStore == nil {
+	switch {
+	case eng == nil && options.ReopenStore == nil && options.Changelog == nil:
 		return nil, errNilEngine
+	case eng != nil && options.Changelog != nil:
+		return nil, fmt.Errorf("%w: New has an engine, and Options.Changelog is set, with which each partition has its own: give nil", ErrOption)
 	}
 	options.complete()
 	if err := options.check(); err != nil {
@@ -73,6 +77,9 @@ func (c *Consumer) gauges(labels prometheus.Labels) prometheus.Collector {
 func newConsumer(options Options) *Consumer {
 	s := &shared{opt: options, links: links{failed: make(chan struct{}, 1)}, memory: feed.NewMemory(options.MaxBufferedBytes, max(4*options.MaxBatch, 512)), surveys: make(chan struct{}, 4), fatal: make(chan error, 1)}
 	s.reach.Grace, s.reach.Quiet = options.SilenceTimeout/3, options.SilenceTimeout
+	if options.Changelog != nil {
+		s.stores = &stores{opt: &s.opt}
+	}
 	parts := newAssignments(s.memory)
 	commits := newCommitter(s, parts)
 	ask := requests{&openings{}, make(chan *partition, 16), commits}
@@ -102,6 +109,7 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer c.store.release()
+	defer c.endStores()
 	defer c.hooks.Close()
 	client, endClient, err := clientContext(c.shared.opt.Client)
 	if err != nil {
@@ -160,6 +168,15 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 		return errors.Join(failed, err)
 	default:
 		return err
+	}
+}
+
+// endStores waits for the stores of partitions that are being closed.
+func (c *Consumer) endStores() {
+	if s := c.shared.stores; s != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), c.shared.opt.shutdownTimeout)
+		defer cancel()
+		s.end(ctx)
 	}
 }
 

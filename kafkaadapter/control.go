@@ -146,3 +146,19 @@ func (c *Consumer) Stopped() (all []*StopError) {
 	}
 	return all
 }
+
+// Engine returns the engine of a partition that this consumer owns, or an error that wraps ErrNotOwned.
+// With Options.Changelog it is valid as long as the member owns the partition: then its calls fail with
+// engine.ErrStopped or engine.ErrClosed, and Engine returns the next one when there is one. What an
+// Update has written is never that of a member which has lost the partition; a read alone may be stale.
+// Without Options.Changelog it is the engine of all partitions.
+func (c *Consumer) Engine(position engine.OffsetKey) (*engine.Engine, error) {
+	p := c.parts.get(topicPartition{position.Topic, position.Partition})
+	if p == nil || position.Group != c.shared.opt.Group {
+		return nil, fmt.Errorf("%w: group %s, %s/%d", ErrNotOwned, position.Group, position.Topic, position.Partition)
+	}
+	if l, _ := p.links.get(); l != nil && l.eng.Err() == nil {
+		return l.eng, nil
+	}
+	return nil, fmt.Errorf("%w: %s is %v", ErrNotOwned, p.tp(), p.status().state)
+}

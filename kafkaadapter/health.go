@@ -75,7 +75,7 @@ func (c *Consumer) Live() error {
 		}
 		return fmt.Errorf("%w: Run has returned: %w", ErrNotLive, *o)
 	}
-	if eng := c.shared.engine(); c.shared.opt.ReopenStore == nil && eng.Err() != nil {
+	if eng := c.shared.engine(); c.shared.opt.ReopenStore == nil && eng != nil && eng.Err() != nil {
 		err := eng.Err()
 		return fmt.Errorf("%w: %w", ErrNotLive, err)
 	}

@@ -83,7 +83,7 @@ func newMetrics(opt *Options, r prometheus.Registerer, gauges func(prometheus.La
 
 // stopReasons are the reasons of a StopError.
 var stopReasons = [...]string{"position", "dead_letter", "undecodable", "mismatch", "large_batch", "topic_gone", "unauthorized", "unreachable", "unreadable",
-	"gap", "fetch_error", "silent", "offset_commit", "fenced", "store", "limit", "damaged", "transient", "conflict", "in_flight", "failing", "handler", "commit", "lost"}
+	"gap", "fetch_error", "silent", "offset_commit", "fenced", "store", "changelog", "limit", "damaged", "transient", "conflict", "in_flight", "failing", "handler", "commit", "lost"}
 
 // begin makes each series of a counter, with the value 0. An alert on the increase of a counter misses
 // what is counted before Prometheus has seen the series.

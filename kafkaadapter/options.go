@@ -88,6 +88,9 @@ type Options struct {
 	// Recovery chooses policies for kinds of disagreement between the store and Kafka. If it is
 	// nil, the partition stops at each of them.
 	Recovery Recovery
+	// Changelog gives each partition a store of its own that other members can take over. Then New gets
+	// no engine. nil: all partitions have the store of the engine.
+	Changelog *Changelog
 	// ReopenStore lets the consumer continue without claims when its store fails. Without it, Run ends
 	// with the error. Events may then be handled more than once, and are counted
 	// (dedup_kafka_unprotected_total). The function opens the store again and returns its engine;
@@ -145,7 +148,7 @@ func defaulted[T comparable](field *T, value T) {
 }
 
 func (o *Options) complete() {
-	o.Routes, o.Recovery = slices.Clone(o.Routes), maps.Clone(o.Recovery)
+	o.Routes, o.Recovery, o.Changelog = slices.Clone(o.Routes), maps.Clone(o.Recovery), o.Changelog.clone()
 	for i := range o.Routes {
 		o.Routes[i] = o.Routes[i].clone()
 		defaulted(&o.Routes[i].Scope, o.Group)
@@ -198,6 +201,9 @@ func (o *Options) check() error {
 		return err
 	}
 	if err := checkRoutes(o.Routes); err != nil {
+		return err
+	}
+	if err := o.Changelog.check(o); err != nil {
 		return err
 	}
 	for i := range o.Routes {

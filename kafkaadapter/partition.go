@@ -27,7 +27,8 @@ type partition struct {
 	route    *Route
 	log      *slog.Logger
 	queue    *feed.Queue          // filled by the poll loop, emptied by the goroutine
-	links    *links               // to the store: the consumer's
+	links    *links               // to the store: the consumer's, or with a changelog the partition's
+	store    ownStore             // with a changelog
 	link     atomic.Pointer[link] // the one that the goroutine uses; nil before the first
 	open     atomic.Bool          // records are handled without claims: see unprotected.go
 	fence    owner.Fence          // owns the partition in the store
@@ -83,9 +84,13 @@ func newPartition(c *shared, all *assignments, tp topicPartition, committed *bro
 		onStop:    newStopHook(c.opt.OnStop),
 		fetchAt:   at,
 	}
+	if c.stores != nil {
+		p.links, p.store.stores = &links{}, c.stores
+	}
 	p.queue = feed.NewQueue(all.memory, p)
 	p.fence = owner.New(ownerStore{p.engine, pos})
 	p.handlers.running.Store(-1)
+	p.stat.state = p.store.first()
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	p.ending, p.end = context.WithCancel(p.ctx)
 	return p
@@ -138,8 +143,11 @@ func (p *partition) finish(over <-chan struct{}, waited time.Duration) (ended bo
 	select {
 	case <-p.released:
 	case <-time.After(fenceTime):
-		p.log.Error("the store does not answer; the partition is given up when it does", "waited", fenceTime)
+		if !p.store.exists() {
+			p.log.Error("the store does not answer; the partition is given up when it does", "waited", fenceTime)
+		}
 	}
+	p.store.revoke()
 	return false
 }
 
@@ -149,10 +157,10 @@ const fenceTime = time.Second
 // leave ends the ownership when the goroutine ends normally. An attempt that was stored but did not
 // begin is removed.
 func (p *partition) leave() {
-	if err := p.fence.Unmark(p.ctx); err != nil && !isEnd(err) {
+	if err := p.fence.Unmark(p.ctx); err != nil && !isEnd(err) && !p.store.isRevoked() {
 		p.log.Warn("an attempt that did not begin could not be removed and still counts", "offset", p.fence.Tries().Offset, "error", err)
 	}
-	if err := p.fence.Release(); err != nil {
+	if err := p.fence.Release(); err != nil && !p.store.isRevoked() {
 		p.log.Error("releasing a partition in the store failed", "error", err)
 	}
 }
@@ -168,6 +176,9 @@ func (p *partition) cut(waited time.Duration) {
 	}
 	p.cancel(ErrFenced)
 	p.queue.Drop()
+	if !inOrder {
+		p.store.revoke()
+	}
 	if inOrder {
 		args := []any{"waited", waited, "hint", "handlers have to end, or to watch their context, within the timeout"}
 		if offset := p.handlers.running.Load(); offset >= 0 {
@@ -184,7 +195,7 @@ func (p *partition) cut(waited time.Duration) {
 	go func() {
 		defer close(p.released)
 		p.endBacklog(b, rest)
-		if err := p.fence.Release(); err != nil {
+		if err := p.fence.Release(); err != nil && !p.store.isRevoked() {
 			p.log.Error("giving up a partition in the store failed", "error", err)
 		}
 	}()

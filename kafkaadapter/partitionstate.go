@@ -39,6 +39,7 @@ type partitionState struct {
 	blame   *blame
 	lookout lookout
 
+	lost        bool   // the changelog seemed to have lost records, see restore
 	refused     bool   // the group's commit could not be fetched at the assignment
 	opened      bool   // the client was asked to fetch
 	cause       error  // why the partition is looked up again

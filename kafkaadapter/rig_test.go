@@ -349,7 +349,11 @@ func (r *rig) start(t testing.TB, mode Mode, change ...func(*Options)) *member {
 		f(&o)
 	}
 	var err error
-	if m.Consumer, err = New(r.eng, o); err != nil {
+	eng := r.eng
+	if o.Changelog != nil {
+		eng = nil
+	}
+	if m.Consumer, err = New(eng, o); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

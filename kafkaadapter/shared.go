@@ -17,7 +17,8 @@ type shared struct {
 	opt      Options
 	m        *metrics
 	throttle throttle
-	links    links // to the store
+	links    links   // to the store
+	stores   *stores // of the partitions, with a changelog; otherwise nil
 	pauses   pauses
 	health   health
 	fatal    chan error // the failure that ends Run

@@ -11,7 +11,8 @@ import (
 type state uint8
 
 const (
-	lookingUp   state = iota // asks the brokers for the topic's id, the log's bounds and the end of the last epoch
+	restoring   state = iota // opens the partition's own store from its changelog
+	lookingUp                // asks the brokers for the topic's id, the log's bounds and the end of the last epoch
 	takingOver               // compares these with the store and the group's commit, and becomes the owner in the store
 	signing                  // commits the offset to Kafka with the store's identity
 	failingOpen              // the store is unavailable: starts at Kafka's offset, and commits it with a mark
@@ -24,7 +25,7 @@ const (
 	stateCount
 )
 
-var stateNames = [stateCount]string{"lookingUp", "takingOver", "signing", "failingOpen", "publishing", "running", "unprotected", "paused", "stopped", "ended"}
+var stateNames = [stateCount]string{"restoring", "lookingUp", "takingOver", "signing", "failingOpen", "publishing", "running", "unprotected", "paused", "stopped", "ended"}
 
 func (s state) String() string { return stateNames[s] }
 

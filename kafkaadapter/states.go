@@ -11,6 +11,7 @@ var transitions = [ended]struct {
 	step func(*worker) state
 	next []state
 }{
+	restoring:   {restore, []state{lookingUp, restoring, stopped, ended}},
 	lookingUp:   {func(w *worker) state { return w.finder.lookUp() }, []state{takingOver, lookingUp, failingOpen, stopped, ended}},
 	takingOver:  {func(w *worker) state { return w.finder.takeOver() }, []state{signing, lookingUp, failingOpen, stopped, ended}},
 	signing:     {func(w *worker) state { return w.finder.sign() }, []state{publishing, lookingUp, ended}},
@@ -18,13 +19,14 @@ var transitions = [ended]struct {
 	publishing:  {func(w *worker) state { return w.state.publish() }, []state{running, failingOpen, stopped, ended}},
 	running:     {(*worker).run, []state{publishing, paused, lookingUp, failingOpen, stopped, ended}},
 	unprotected: {(*worker).runOpen, []state{paused, lookingUp, stopped, ended}},
-	paused:      {func(w *worker) state { return w.state.waitPaused() }, []state{running, unprotected, lookingUp, ended}},
-	stopped:     {func(w *worker) state { return w.state.waitStopped() }, []state{lookingUp, publishing, ended}},
+	paused:      {func(w *worker) state { return w.state.waitPaused() }, []state{running, unprotected, lookingUp, stopped, ended}},
+	stopped:     {func(w *worker) state { return w.state.waitStopped() }, []state{restoring, lookingUp, publishing, ended}},
 }
 
 // live runs the states of the assignment in its goroutine.
 func (w *worker) live() {
 	defer close(w.partition.done)
+	defer w.partition.store.end()
 	defer releaseQueue(w.partition)
 	defer w.partition.fence.End()
 	returned := false
@@ -33,7 +35,7 @@ func (w *worker) live() {
 			w.partition.c.fail(fmt.Errorf("hapax: %s: a handler ended its goroutine (runtime.Goexit, as t.FailNow does)", w.partition.tp()))
 		}
 	}()
-	for s := lookingUp; s != ended; {
+	for s := w.partition.store.first(); s != ended; {
 		w.partition.enter(s)
 		t := &transitions[s]
 		next := t.step(w)
@@ -45,6 +47,7 @@ func (w *worker) live() {
 	}
 	w.partition.enter(ended)
 	w.finder.endAdoption(errAdoptAgain).finish(errAdoptAgain)
+	w.partition.store.settle()
 	if w.partition.fence.IsTaken() && w.partition.ctx.Err() == nil && !w.partition.open.Load() {
 		w.partition.leave()
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/hapax-dev/hapax/engine/replica"
 	"github.com/hapax-dev/hapax/kafkaadapter/deadletter"
 	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 )
@@ -73,6 +74,8 @@ func (r *partitionState) stopForNow(reason string, err error, retry state) state
 func (r *partitionState) failed(err error) state {
 	switch {
 	case r.partition.ctx.Err() != nil:
+	case r.partition.store.hasFailed(err):
+		return storeFailed(r, err)
 	case errors.Is(err, ErrFenced):
 		r.partition.c.m.fenced.WithLabelValues(r.partition.pos.Topic).Inc()
 		r.partition.log.Warn("a batch was dropped: the partition has another owner by now")
@@ -113,9 +116,30 @@ func (r *partitionState) fencedOff(err error) state {
 	r.partition.fence.Lose()
 	r.taken, r.pending = nil, nil // the other owner may have changed the store
 	heartbeat, _ := r.partition.c.brokers.client.OptValue(kgo.HeartbeatInterval).(time.Duration)
-	r.retry, r.retryIn = lookingUp, max(heartbeat, r.retries.NextBackOff())
+	r.retry, r.retryIn = r.partition.store.first(), max(heartbeat, r.retries.NextBackOff())
 	r.report("fenced", err, time.Now().Add(r.retryIn))
 	return stopped
+}
+
+// dropTaken forgets the records that were taken: they are read again after the partition was looked up.
+func dropTaken(r *partitionState) {
+	clear(r.buf[:cap(r.buf)])
+	r.taken, r.pending, r.large, r.blame = nil, nil, nil, nil
+	r.lookout.recycleAll()
+	r.partition.handlers.hands.end()
+}
+
+// storeFailed returns the state after the partition's own store has ended: it is opened again. Another
+// owner has ended it, or the outcome of a write to the changelog is unknown, or the copy is damaged.
+func storeFailed(r *partitionState, err error) state {
+	closeQueue(r.partition)
+	dropTaken(r)
+	r.partition.fence.Forget()
+	if errors.Is(err, replica.ErrFenced) {
+		r.partition.c.m.fenced.WithLabelValues(r.partition.pos.Topic).Inc()
+		return r.fencedOff(err)
+	}
+	return r.stopForNow("changelog", err, restoring)
 }
 
 // wakeLoop wakes idle partitions that have something to check.
@@ -142,7 +166,7 @@ func (c *shared) wakeLoop(ctx context.Context, parts *assignments) {
 func isDue(p *partition) bool {
 	s := p.currentStatus()
 	switch {
-	case s.stop != nil || p.open.Load():
+	case s.stop != nil || p.open.Load() || p.store.err() != nil:
 		return true
 	case s.state == paused:
 		return p.c.memory.IsFull()
@@ -190,6 +214,9 @@ func (r *partitionState) waitPaused() state {
 	gone := false
 	r.isRead()
 	for r.partition.IsPaused() {
+		if err := r.partition.store.err(); err != nil {
+			return r.failed(err)
+		}
 		gone = gone || makeRoom(r, longWait)
 		select {
 		case <-r.partition.ending.Done():

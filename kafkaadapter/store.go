@@ -48,8 +48,12 @@ func (b *binder) release() {
 	}
 }
 
-// connect links the consumer to its store before it reads anything.
+// connect links the consumer to its store before it reads anything. With a changelog, the partitions
+// have stores of their own.
 func (b *binder) connect(ctx context.Context) error {
+	if b.shared.stores != nil {
+		return b.shared.stores.begin()
+	}
 	l, _ := b.shared.links.get()
 	var eng *engine.Engine
 	var err error

@@ -11,8 +11,17 @@ import (
 // takeMark takes the mark from the group's commit: AtMostOnce handles the records below it without
 // claims.
 func (r *partitionState) takeMark(committed *brokers.Commit) {
-	if !r.partition.route.transactional() && committed != nil {
+	if !r.partition.route.transactional() && committed != nil && !r.partition.store.exists() {
 		r.uncertain = resume.ParseOpenMark(committed.Metadata).Until
+	}
+}
+
+// markUncertain records that a batch of unknown outcome ends at an offset. With a changelog, restoring the
+// store shows the outcome.
+func markUncertain(w *worker, next int64) {
+	if !w.partition.store.exists() {
+		w.state.uncertain = next
+		w.partition.markUncertain(next)
 	}
 }
 

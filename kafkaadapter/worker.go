@@ -76,6 +76,8 @@ func (w *worker) take() state {
 		switch {
 		case w.partition.IsPaused():
 			return paused
+		case w.partition.store.err() != nil:
+			return w.state.failed(w.partition.store.err())
 		case w.state.isOutdated(), w.state.large != nil: // the client has stopped before the batch
 			return lookingUp
 		}
@@ -170,6 +172,9 @@ func (w *worker) work() state {
 // replan decides after an attempt to commit a batch of n records what the next batch is, or returns the
 // state in which there is none.
 func (w *worker) replan(n int, b *batch, err error) state {
+	if w.partition.store.hasFailed(err) {
+		return w.state.failed(err)
+	}
 	switch outcomeOf(err, w.partition.route.transactional()) {
 	case batchCommitted:
 		w.plan.committed()
@@ -320,8 +325,7 @@ func (w *worker) commitBatch(n int) (*batch, error) {
 		OnPrefetched: func(claimed []bool) { w.state.lookout.early.decode(w.partition, claimed) }})
 	if err != nil {
 		if errors.Is(err, engine.ErrOutcomeUnknown) {
-			w.state.uncertain = b.result.next // it may have ended before the last of the records
-			w.partition.markUncertain(b.result.next)
+			markUncertain(w, b.result.next) // it may have ended before the last of the records
 		}
 		return nil, err
 	}

@@ -191,6 +191,12 @@ func (f *Fence) Marked() bool { return f.marked.Load() }
 // Lose records that another owner may have changed the record: an attempt is not this one's any more.
 func (f *Fence) Lose() { f.marked.Store(false) }
 
+// Forget records that the store is another one, or was opened again, so that nothing is owned in it.
+func (f *Fence) Forget() {
+	f.taken = false
+	f.marked.Store(false)
+}
+
 // Mark stores that an attempt at a record begins, so that it counts even if the process dies during
 // it.
 func (f *Fence) Mark(ctx context.Context, offset int64, limit uint64) error {
