@@ -136,7 +136,11 @@ func TestEvictedFiltersStayEvictedUntilTheBudgetIsRaised(t *testing.T) {
 
 // Random claims in random weeks, with a budget that changes with every other open.
 func TestFiltersStayWithinTheBudgetAndNoClaimIsDenied(t *testing.T) {
-	for seed := range uint64(6) {
+	seeds := uint64(6)
+	if testing.Short() {
+		seeds = 2
+	}
+	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 1))
 		c := &clock{t: noon}
 		o := engine.Options{RetentionWeeks: 10, ExpectedPerWeek: 100, Clock: c.now, RecentClaims: -1, MaxFilterBytes: 8 << 10}.WithSnapshotEvery(2000)

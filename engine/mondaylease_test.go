@@ -211,6 +211,9 @@ func TestATransactionDoesNotFinishAClaimThatItTakesOver(t *testing.T) {
 // The committer decides nothing else while it decides a transaction, so the time for one that takes over
 // all of its claims does not grow with the square of their number.
 func TestATransactionThatTakesOverManyClaims(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes 98,304 claims, one transaction after the other")
+	}
 	c := &clock{t: monday.Add(-time.Hour)}
 	e, _ := openMem(t, engine.Options{Clock: c.now})
 	const n = limits.TxClaims / 2

@@ -21,6 +21,9 @@ import (
 // Instances with unique names start and end forever: their names are freed with the weeks in which
 // they claimed.
 func TestScopesOfPodsAreFreedForever(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes 125,000 claims with a name each, one batch after the other")
+	}
 	e, m, c := openAt(t, engine.Options{RetentionWeeks: 1, ExpectedPerWeek: 1 << 15})
 	const pods, weeks = 25_000, 5
 	podsOf := func(week int) []engine.Event {

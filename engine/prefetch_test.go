@@ -269,7 +269,11 @@ func TestPrefetchRespectsTheLimitOfClaims(t *testing.T) {
 
 // A twin does the same without prefetching, and gets the same verdicts.
 func TestPrefetchChangesNoVerdict(t *testing.T) {
-	eachSeed(t, 300, func(t *testing.T, rnd *rand.Rand, _ uint64) {
+	seeds := 300
+	if testing.Short() {
+		seeds = 75
+	}
+	eachSeed(t, seeds, func(t *testing.T, rnd *rand.Rand, _ uint64) {
 		ahead, _ := openMem(t, engine.Options{})
 		plain, _ := openMem(t, engine.Options{})
 		twins := []*engine.Engine{ahead, plain}

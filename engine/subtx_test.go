@@ -356,8 +356,11 @@ func (want partsResult) check(t *testing.T, got partsResult) {
 }
 
 func TestPartsHaveTheResultOfRecordsOneAfterTheOther(t *testing.T) {
-	again := 0
-	eachSeed(t, 300, func(t *testing.T, rnd *rand.Rand, _ uint64) {
+	again, seeds := 0, 300
+	if testing.Short() {
+		seeds = 75
+	}
+	eachSeed(t, seeds, func(t *testing.T, rnd *rand.Rand, _ uint64) {
 		records := randomRecords(rnd, 1+rnd.IntN(10))
 		want := runRecords(t, records, oneAfterTheOther)
 		want.check(t, runRecords(t, records, interleaved(rnd, 1+rnd.IntN(5), &again)))

@@ -94,6 +94,9 @@ func TestScansOfATransactionAreCappedInBytes(t *testing.T) {
 // The memory of writes concurrent with an open transaction is bounded: beyond the limit, that
 // transaction conflicts.
 func TestMemoryOfRecentWritesIsCappedInBytes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes 2.5 times the limit, one transaction after the other")
+	}
 	for _, c := range []struct {
 		bytes int
 		want  error
@@ -138,6 +141,9 @@ func TestMemoryOfRecentWritesIsCappedInBytes(t *testing.T) {
 // A transaction that has only scanned conflicts with a write in the scanned range, even when recent
 // writes are dropped because they take too much memory.
 func TestAPhantomIsAConflictWhenRecentWritesAreDropped(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes 393,216 offsets, one transaction after the other")
+	}
 	e, _ := openMem(t, engine.Options{})
 	fill := func(group string) { // with keys that no scan reads
 		for topic := range 6 {

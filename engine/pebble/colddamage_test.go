@@ -300,6 +300,9 @@ func TestDamageOfAColdTableIsConfined(t *testing.T) {
 	for name, l := range coldLayouts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if testing.Short() && l != coldLayouts["compacted"] && l != coldLayouts["buckets in one table"] {
+				t.Skip("Pebble searches a flipped bit for long: one layout with tables for each bucket, and one without, are left")
+			}
 			files := coldStore(t, l)
 			var spots []spot
 			for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -309,7 +312,7 @@ func TestDamageOfAColdTableIsConfined(t *testing.T) {
 			}
 			kinds, failed, met := make(map[string]int), 0, 0
 			for i, at := range spots {
-				if os.Getenv("HAPAX_SWEEP") != "all" && i >= spotsInATable && (at.block != "data" || i%5 != 0) {
+				if os.Getenv("HAPAX_SWEEP") != "all" && i >= spotsInATable && (testing.Short() || at.block != "data" || i%5 != 0) {
 					continue
 				}
 				for kind, wrap := range map[string]func(*Store) storage.Store{

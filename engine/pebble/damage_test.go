@@ -215,6 +215,9 @@ func TestAfterACleanCloseNoDamageIsSilent(t *testing.T) {
 	t.Parallel()
 	files, want := cleanStore(t, 12, 500)
 	budget := samples(40)
+	if testing.Short() {
+		budget = 4
+	}
 	if n := tables(files); n < 20 {
 		t.Fatalf("%d tables", n)
 	}

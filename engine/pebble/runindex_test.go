@@ -160,8 +160,12 @@ func TestLookUpsInRunsAgreeWithPebble(t *testing.T) {
 	if os.Getenv("HAPAX_SWEEP") == "all" {
 		steps = 5000
 	}
+	seeds := uint64(6)
+	if testing.Short() {
+		seeds = 2 // with and without a limit
+	}
 	beside := 0
-	for seed := range uint64(6) {
+	for seed := range seeds {
 		y := &runStory{t: t, fs: crashfs.New(), random: rng(seed), limited: seed%2 > 0, want: make(map[string]string)}
 		y.open()
 		for range steps {
