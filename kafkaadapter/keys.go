@@ -28,13 +28,13 @@ func as(tx *engine.Tx) driver.OwnerTx { return driver.As(tx, keyspace.Kafka) }
 //
 // the scope follows, and keySecret, which nothing follows. Integers are big endian.
 const (
-	keyOwner    = 'o' // who may commit for the partition, and the attempts at its next record, see owner.Record
-	keyLetter   = 'l' // pending dead letters: rest = part u16
-	keyScope    = 's' // scope -> the group that claims in it
-	keyFirst    = 'f' // a topic as it was when the group first consumed it, see firstSeen
-	keyAdoption = 'r' // offsets that were adopted: rest = Unix nanoseconds u64, see Adoption
-	keyPinned   = 'p' // a group's part of the partitions, see Pinned
-	keyShape    = 'n' // a pinned topic as it was last seen, see resume.Topic
+	keyOwner    = 'o'                  // who may commit for the partition, and the attempts at its next record, see owner.Record
+	keyLetter   = keyspace.KafkaLetter // pending dead letters: rest = part u16
+	keyScope    = 's'                  // scope -> the group that claims in it
+	keyFirst    = 'f'                  // a topic as it was when the group first consumed it, see firstSeen
+	keyAdoption = 'r'                  // offsets that were adopted: rest = Unix nanoseconds u64, see Adoption
+	keyPinned   = 'p'                  // a group's part of the partitions, see Pinned
+	keyShape    = 'n'                  // a pinned topic as it was last seen, see resume.Topic
 )
 
 func appendText(dst []byte, s string) []byte {

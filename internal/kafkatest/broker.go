@@ -32,7 +32,7 @@ func Start(t testing.TB, o Options) *Broker {
 	t.Helper()
 	c := &cluster{options: o}
 	b := &Broker{c, topics{c}, groups{topics{c}}, producers{topics{c}}}
-	if named := os.Getenv("KAFKA_BROKERS"); named != "" {
+	if named := os.Getenv("KAFKA_BROKERS"); named != "" && !o.Embedded {
 		b.real, b.addrs = true, strings.Split(named, ",")
 		b.ping(t)
 		return b

@@ -18,6 +18,10 @@ import (
 
 // Options configure the embedded broker. They do not affect the real one.
 type Options struct {
+	// Embedded uses the embedded broker even if KAFKA_BROKERS names a real one.
+	Embedded bool
+	// CreateTopics creates topics with one partition for clients that ask for it.
+	CreateTopics bool
 	// Nodes is the number of brokers in the cluster, 1 unless set.
 	Nodes int
 	// Durable keeps the data in a directory of the test, so that the broker can be killed and
@@ -45,6 +49,9 @@ func (b *cluster) settings() []kfake.Opt {
 			"group.consumer.session.timeout.ms":    "30000",
 			"group.consumer.heartbeat.interval.ms": "250",
 		}),
+	}
+	if b.options.CreateTopics {
+		o = append(o, kfake.AllowAutoTopicCreation(), kfake.DefaultNumPartitions(1))
 	}
 	if b.dir != "" {
 		o = append(o, kfake.DataDir(b.dir))
@@ -108,7 +115,7 @@ func (b *cluster) admin(t testing.TB, what string, f func(context.Context, *kadm
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	within(patience, func() bool {
+	Within(patience, func() bool {
 		err = f(ctx, kadm.NewClient(c))
 		return !kerr.IsRetriable(err) && !errors.Is(err, kerr.InvalidReplicationFactor)
 	})

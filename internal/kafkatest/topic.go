@@ -49,7 +49,7 @@ func (b topics) CreateNamed(t testing.TB, topic string, partitions int32, config
 func (b topics) DeleteTopic(t testing.TB, topic string) {
 	t.Helper()
 	b.remove(t, topic)
-	Until(t, "the end of "+topic, func() bool { return errors.Is(b.detail(t, topic).Err, kerr.UnknownTopicOrPartition) })
+	Until(t, "the end of "+topic, func() bool { return !b.HasTopic(t, topic) })
 }
 
 // RecreateTopic deletes a topic and makes another one with the same name.
@@ -57,6 +57,12 @@ func (b topics) RecreateTopic(t testing.TB, topic string, partitions int32, conf
 	t.Helper()
 	b.DeleteTopic(t, topic)
 	b.CreateNamed(t, topic, partitions, configs)
+}
+
+// HasTopic reports whether a topic exists.
+func (b topics) HasTopic(t testing.TB, topic string) bool {
+	t.Helper()
+	return !errors.Is(b.detail(t, topic).Err, kerr.UnknownTopicOrPartition)
 }
 
 // TopicID returns the id that distinguishes a topic from others of its name.

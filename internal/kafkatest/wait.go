@@ -15,7 +15,7 @@ const patience = 90 * time.Second
 // about a hundred times a second.
 func Until(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	if !within(patience, condition) {
+	if !Within(patience, condition) {
 		t.Fatalf("waited %v for: %s", patience, what)
 	}
 }
@@ -34,8 +34,8 @@ func Receive[T any](t testing.TB, c <-chan T) (v T) {
 	return v
 }
 
-// within checks until the condition holds or the timeout expires, and reports whether it held.
-func within(d time.Duration, condition func() bool) bool {
+// Within checks until the condition holds or the timeout expires, and reports whether it held.
+func Within(d time.Duration, condition func() bool) bool {
 	over := time.NewTimer(d)
 	defer over.Stop()
 	again := time.NewTicker(10 * time.Millisecond)
@@ -67,7 +67,7 @@ func NoGoroutines(t testing.TB, parts ...string) {
 
 // leftOver returns the stacks that contain a part and do not end within d.
 func leftOver(d time.Duration, parts []string) (left []string) {
-	within(d, func() bool {
+	Within(d, func() bool {
 		left = slices.DeleteFunc(stacks(), func(stack string) bool {
 			return !slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(stack, part) })
 		})

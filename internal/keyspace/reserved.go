@@ -9,6 +9,9 @@ const (
 	moduleKeys = "\x00hapax/"
 )
 
+// KafkaLetter follows KafkaKeys in the keys of dead letters that are not published yet.
+const KafkaLetter = 'l'
+
 // A reserved is a range of application keys that only its owner may write. Everybody may read them.
 type reserved struct{ prefix, owner string }
 

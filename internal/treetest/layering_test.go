@@ -96,6 +96,29 @@ func TestLibrariesLinkNoPluginsAndNoTelemetrySDK(t *testing.T) {
 	}
 }
 
+// The embedded broker and package testing are for tests: applications do not link them.
+func TestLibrariesLinkNoTestPackages(t *testing.T) {
+	linked := func(packages ...string) (found []string) {
+		deps, err := exec.Command("go", append([]string{"list", "-deps"}, packages...)...).Output()
+		if err != nil {
+			t.Skip("the go command does not answer:", err)
+		}
+		for dep := range strings.Lines(string(deps)) {
+			dep = strings.TrimSpace(dep)
+			if dep == "testing" || strings.HasSuffix(dep, "/kfake") || strings.HasPrefix(dep, module+"/hapaxtest") {
+				found = append(found, dep)
+			}
+		}
+		return found
+	}
+	if found := linked("./kafkaadapter/...", "./outbox", "./listener", "./examples/edge", "./examples/transactional", "./cmd/hapax"); len(found) > 0 {
+		t.Errorf("the libraries and examples link %q", found)
+	}
+	if found := linked("./hapaxtest"); len(found) != 3 {
+		t.Errorf("hapaxtest links %q: the test looks for the wrong names", found)
+	}
+}
+
 // TestDependenciesOfIntegrationsStayThere checks that the root's go.mod lists only the needs of its
 // own packages.
 func TestDependenciesOfIntegrationsStayThere(t *testing.T) {
