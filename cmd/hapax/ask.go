@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -15,24 +14,6 @@ import (
 	"github.com/hapax-dev/hapax/engine/storage/sidecar"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
-
-// An eventID is the event of a command line.
-type eventID struct {
-	ID     string `arg:"" help:"Id of the event."`
-	Base64 bool   `help:"ID is in base64, for ids that are no text." name:"base64"`
-	Scope  string `help:"Scope of the event." required:""`
-}
-
-func (e *eventID) bytes() ([]byte, error) {
-	if !e.Base64 {
-		return []byte(e.ID), nil
-	}
-	b, err := base64.StdEncoding.DecodeString(e.ID)
-	if err != nil {
-		return nil, usageError("the id is no base64: " + err.Error())
-	}
-	return b, nil
-}
 
 // A week is named by its Monday.
 type week struct{ weekbucket.Week }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"github.com/hapax-dev/hapax/engine/bolt"
 	"github.com/hapax-dev/hapax/engine/pebble"
 	"github.com/hapax-dev/hapax/engine/storage"
+	"github.com/hapax-dev/hapax/kafkaadapter/identify"
 	"github.com/hapax-dev/hapax/weekbucket"
 )
 
@@ -291,6 +293,34 @@ func TestQuestions(t *testing.T) {
 	})
 }
 
+func TestComposedIDs(t *testing.T) {
+	inBoth(t, func(t *testing.T, r *rig) {
+		topicID := [16]byte{0xFB, 0xFF, 1}
+		position := identify.PositionID(topicID, 3, 4711)
+		for composed, args := range map[string][]string{
+			string(identify.CloudEventID([]byte("/s"), []byte("7"))): {"7", "--source", "/s"},
+			string(position): {"--position", hex.EncodeToString(topicID[:]) + "/3@4711"},
+			string(identify.PositionID(topicID, 3, 4712)):     {"--position=" + base64.RawURLEncoding.EncodeToString(topicID[:]) + "/3@4712"},
+			string(identify.WithTopic("orders", []byte("7"))): {"7", "--per-topic", "orders"},
+		} {
+			args = append(append([]string{"lookup"}, args...), "--scope", "billing")
+			r.run(args...).ends(exitNotWanted, "no claim")
+			r.with(func(e *engine.Engine) { r.claim(e, r.event("billing", composed, 0, 4711), engine.Claimed) })
+			r.reader(func(e *engine.Reader) {
+				r.run(args...).ends(0, "").prints([]claimRow{r.row(e, "billing", composed, r.week)})
+			})
+		}
+		for args, text := range map[string]string{
+			"--position=x/3@4": "topic id", "--position=00112233445566778899aabbccddeeff/x@4": "partition",
+			"--position=00112233445566778899aabbccddeeff/3": "offset", "--source=/s": "give the ID",
+		} {
+			r.run("lookup", args, "--scope", "billing").ends(exitUsage, text)
+		}
+		r.run("lookup", "7", "--base64", "--source=/s", "--scope", "billing").ends(exitUsage, "the whole id")
+		r.run("lookup", "--position=x/3@4", "--per-topic", "orders", "--scope", "billing").ends(exitUsage, "leave --per-topic out")
+	})
+}
+
 func TestForms(t *testing.T) {
 	inBoth(t, func(t *testing.T, r *rig) {
 		args := []string{"claims", "--scope", "billing", "--week", r.week.String(), "--store", r.dir}
@@ -339,7 +369,7 @@ func TestExitStatus(t *testing.T) {
 		t.Errorf("%v was made", left)
 	}
 	inBoth(t, func(t *testing.T, r *rig) {
-		r.run("lookup", "", "--scope", "s").ends(exitUsage, "id")
+		r.run("lookup", "", "--scope", "s").ends(exitUsage, "give the ID")
 		r.run("lookup", "a b", "--base64", "--scope", "s").ends(exitUsage, "base64")
 		r.run("forget", "id-0", "--scope", "s").ends(exitUsage, "--week")
 		r.run("drop", "week", (r.week-1).String(), "--yes").ends(exitFailed, "only the oldest retained week")

@@ -36,18 +36,45 @@ func (o *Rules) eventID(topic string, f *finding) []byte {
 	}
 	b := make([]byte, 0, size)
 	if o.PerTopic {
-		b = append(binary.AppendUvarint(append(b, idMark, idTopic), uint64(len(topic))), topic...)
+		b = appendTopic(b, topic)
 	}
-	switch {
-	case f.source != nil:
-		b = appendBytes(append(b, idMark, idCloudEvent), f.source)
-		b = appendBytes(b, f.id)
-	case f.id[0] == idMark:
-		b = append(append(b, idMark, idPlain), f.id...)
-	default:
-		b = append(b, f.id...)
+	if f.source != nil {
+		return appendCloudEvent(b, f.source, f.id)
 	}
-	return b
+	return appendPlain(b, f.id)
+}
+
+// PlainID returns the event id of an event whose id is in a header or the payload, for look-ups.
+func PlainID(id []byte) []byte { return appendPlain(nil, id) }
+
+// CloudEventID returns the event id of a CloudEvents event.
+func CloudEventID(source, id []byte) []byte { return appendCloudEvent(nil, source, id) }
+
+// PositionID returns the event id of a record without an id: its position, with the id of its topic.
+func PositionID(topicID [16]byte, partition int32, offset int64) []byte {
+	b := append(make([]byte, 0, positionIDLen), idMark, idPosition)
+	b = append(b, topicID[:]...)
+	b = binary.BigEndian.AppendUint32(b, uint32(partition))
+	return binary.BigEndian.AppendUint64(b, uint64(offset))
+}
+
+// WithTopic returns the event id with Rules.PerTopic of an event that has the given one without it, which is
+// no position. It is the inverse of SplitTopic.
+func WithTopic(topic string, id []byte) []byte { return append(appendTopic(nil, topic), id...) }
+
+func appendPlain(b, id []byte) []byte {
+	if len(id) > 0 && id[0] == idMark {
+		b = append(b, idMark, idPlain)
+	}
+	return append(b, id...)
+}
+
+func appendCloudEvent(b, source, id []byte) []byte {
+	return appendBytes(appendBytes(append(b, idMark, idCloudEvent), source), id)
+}
+
+func appendTopic(b []byte, topic string) []byte {
+	return append(binary.AppendUvarint(append(b, idMark, idTopic), uint64(len(topic))), topic...)
 }
 
 // SplitTopic separates the topic that Rules.PerTopic puts into an event id from the rest. The topic is
@@ -87,13 +114,6 @@ func cutBytes(b []byte) (part, after []byte, ok bool) {
 		return nil, b, false
 	}
 	return b[used : used+int(n)], b[used+int(n):], true
-}
-
-func positionID(topicID [16]byte, partition int32, offset int64) []byte {
-	b := append(make([]byte, 0, positionIDLen), idMark, idPosition)
-	b = append(b, topicID[:]...)
-	b = binary.BigEndian.AppendUint32(b, uint32(partition))
-	return binary.BigEndian.AppendUint64(b, uint64(offset))
 }
 
 // appendBytes appends b after its length.

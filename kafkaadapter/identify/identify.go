@@ -97,7 +97,7 @@ func (o *Rules) Identify(r *kgo.Record, topicID [16]byte) (Identity, error) {
 	case topicID == [16]byte{}:
 		return Identity{}, ErrNoTopicID
 	default:
-		id.ID = positionID(topicID, r.Partition, r.Offset)
+		id.ID = PositionID(topicID, r.Partition, r.Offset)
 	}
 	if !o.date(&id, r, &f) {
 		return id, ErrNoTime

@@ -56,7 +56,7 @@ func TestFirstRuleThatFindsAnIDIsTaken(t *testing.T) {
 		ce    = "\x00\x02\x02/s\x017"
 		event = `{"specversion":"1.0","id":"7","source":"/s"}`
 	)
-	position := string(positionID(aTopicID, 3, 4711))
+	position := string(PositionID(aTopicID, 3, 4711))
 	spelled := func(name, value string) *kgo.Record { return withValue(aRecord(name, value), event) }
 	capitals := structuredRecord(`{"id":"7","source":"/s"}`)
 	capitals.Headers[0].Value = []byte("APPLICATION/CLOUDEVENTS+JSON ;charset=UTF-8")
@@ -70,15 +70,15 @@ func TestFirstRuleThatFindsAnIDIsTaken(t *testing.T) {
 		rule IDRule
 	}{
 		{"Debezium", Rules{IDHeaders: []string{DebeziumID}}, aRecord("id", "7"), "7", IDHeader},
-		{"a bare id may identify anything", Rules{}, aRecord("id", "7"), string(positionID(aTopicID, 3, 4711)), IDPosition},
+		{"a bare id may identify anything", Rules{}, aRecord("id", "7"), string(PositionID(aTopicID, 3, 4711)), IDPosition},
 		{"message_id", Rules{}, aRecord("message_id", "7"), "7", IDHeader},
 		{"a message of an outbox, before all that was forwarded with it", Rules{},
 			aRecord(correlation.MessageID, "7", correlation.Header, "c", "ce_id", "e", "ce_source", "/s", "message_id", "m", "idempotency-key", "k"), "7", IDHeader},
 		{"a message of an outbox, before its payload", Rules{}, structuredRecord(`{"id":"e","source":"/s"}`, correlation.MessageID, "7"), "7", IDHeader},
 		{"idempotency-key", Rules{IDHeaders: append(DefaultIDHeaders(), "idempotency-key")}, aRecord("idempotency-key", "7"), "7", IDHeader},
-		{"an idempotency-key names a request", Rules{}, aRecord("idempotency-key", "7"), string(positionID(aTopicID, 3, 4711)), IDPosition},
+		{"an idempotency-key names a request", Rules{}, aRecord("idempotency-key", "7"), string(PositionID(aTopicID, 3, 4711)), IDPosition},
 		{"Debezium in addition", Rules{IDHeaders: append(DefaultIDHeaders(), DebeziumID)}, aRecord("id", "7"), "7", IDHeader},
-		{"a correlation_id names a conversation", Rules{}, aRecord("correlation_id", "7"), string(positionID(aTopicID, 3, 4711)), IDPosition},
+		{"a correlation_id names a conversation", Rules{}, aRecord("correlation_id", "7"), string(PositionID(aTopicID, 3, 4711)), IDPosition},
 		{"Watermill", Rules{}, aRecord("_watermill_message_uuid", "7"), "7", IDHeader},
 		{"the order is that of the list", Rules{}, aRecord("_watermill_message_uuid", "w", "message_id", "m"), "m", IDHeader},
 		{"a custom list", Rules{IDHeaders: []string{"x", "y"}}, aRecord("message_id", "m", "y", "7"), "7", IDHeader},
@@ -116,14 +116,14 @@ func TestFirstRuleThatFindsAnIDIsTaken(t *testing.T) {
 		{"payload", Rules{Payload: payload("7")}, aRecord(), "7", IDPayload},
 		{"payload before headers", Rules{Payload: payload("7")}, aRecord("message_id", "h", "ce_id", "c", "ce_source", "/s"), "7", IDPayload},
 		{"header if the payload has none", Rules{Payload: payload("")}, aRecord("message_id", "h"), "h", IDHeader},
-		{"no id in the payload", Rules{Payload: payload("")}, aRecord(), string(positionID(aTopicID, 3, 4711)), IDPosition},
-		{"position", Rules{}, aRecord(), string(positionID(aTopicID, 3, 4711)), IDPosition},
-		{"no headers asked", Rules{IDHeaders: []string{}}, aRecord("message_id", "h"), string(positionID(aTopicID, 3, 4711)), IDPosition},
+		{"no id in the payload", Rules{Payload: payload("")}, aRecord(), string(PositionID(aTopicID, 3, 4711)), IDPosition},
+		{"position", Rules{}, aRecord(), string(PositionID(aTopicID, 3, 4711)), IDPosition},
+		{"no headers asked", Rules{IDHeaders: []string{}}, aRecord("message_id", "h"), string(PositionID(aTopicID, 3, 4711)), IDPosition},
 
 		{"per topic", Rules{PerTopic: true}, aRecord("message_id", "7"), "\x00\x04\x06orders7", IDHeader},
 		{"per topic, with the mark", Rules{PerTopic: true}, aRecord("message_id", "\x007"), "\x00\x04\x06orders\x00\x01\x007", IDHeader},
 		{"per topic, CloudEvents", Rules{PerTopic: true}, aRecord("ce_id", "7", "ce_source", "/s"), "\x00\x04\x06orders" + ce, IDCloudEvents},
-		{"per topic, position", Rules{PerTopic: true}, aRecord(), string(positionID(aTopicID, 3, 4711)), IDPosition},
+		{"per topic, position", Rules{PerTopic: true}, aRecord(), string(PositionID(aTopicID, 3, 4711)), IDPosition},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestFirstRuleThatFindsAnIDIsTaken(t *testing.T) {
 
 // Stores contain ids: these bytes may never change.
 func TestIDEncodingIsGolden(t *testing.T) {
-	got := positionID([16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, 0x01020304, 0x0a0b0c0d0e0f1011)
+	got := PositionID([16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, 0x01020304, 0x0a0b0c0d0e0f1011)
 	want := "\x00\x03\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10\x01\x02\x03\x04\x0a\x0b\x0c\x0d\x0e\x0f\x10\x11"
 	if string(got) != want {
 		t.Errorf("position: %x, want %x", got, want)
@@ -147,6 +147,28 @@ func TestIDEncodingIsGolden(t *testing.T) {
 	got = o.eventID("orders", &finding{rule: IDCloudEvents, source: []byte(long), id: []byte("7")})
 	if want := "\x00\x04\x06orders\x00\x02\xc8\x01" + long + "\x017"; string(got) != want {
 		t.Errorf("CloudEvents per topic: %x, want %x", got, want)
+	}
+}
+
+// An operator makes the id of an event for a look-up without its record.
+func TestIDsForLookUpsAreThoseOfRecords(t *testing.T) {
+	for _, perTopic := range []bool{false, true} {
+		for what, c := range map[string]struct {
+			r    *kgo.Record
+			want []byte
+		}{
+			"plain":          {aRecord("message_id", "7"), PlainID([]byte("7"))},
+			"with a zero":    {aRecord("message_id", "\x00\x03"), PlainID([]byte("\x00\x03"))},
+			"of CloudEvents": {aRecord("ce_id", "7", "ce_source", "/s"), CloudEventID([]byte("/s"), []byte("7"))},
+			"of a position":  {aRecord(), PositionID(aTopicID, 3, 4711)},
+		} {
+			if perTopic && what != "of a position" { // that has the topic's id
+				c.want = WithTopic(c.r.Topic, c.want)
+			}
+			if got := identified(t, Rules{PerTopic: perTopic}, c.r); !bytes.Equal(got.ID, c.want) {
+				t.Errorf("%s, per topic %v: %q, want %q", what, perTopic, got.ID, c.want)
+			}
+		}
 	}
 }
 
@@ -454,7 +476,7 @@ func (s idSource) make() []byte {
 	case 1:
 		return o.eventID(s.topic, &finding{rule: IDCloudEvents, id: []byte(s.id), source: []byte(s.source)})
 	default:
-		return positionID(s.topicID, s.partition, s.offset)
+		return PositionID(s.topicID, s.partition, s.offset)
 	}
 }
 
@@ -478,7 +500,7 @@ func FuzzIDsOfDifferentEventsDiffer(f *testing.F) {
 	f.Add(byte(0), "t", "", "\x00\x02\x01a\x01b", byte(1), "t", "a", "b", byte(0), []byte{})
 	f.Add(byte(1), "t", "a", "bc", byte(1), "t", "ab", "c", byte(0), []byte{})
 	f.Add(byte(0), "t", "", "uid", byte(0), "tu", "", "id", byte(3), []byte{})
-	f.Add(byte(0), "", "", string(positionID(aTopicID, 3, 4711)), byte(2), "", "", "", byte(0), append(aTopicID[:], 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 18, 103))
+	f.Add(byte(0), "", "", string(PositionID(aTopicID, 3, 4711)), byte(2), "", "", "", byte(0), append(aTopicID[:], 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 18, 103))
 	f.Fuzz(func(t *testing.T, kindA byte, topicA, sourceA, idA string, kindB byte, topicB, sourceB, idB string, perTopic byte, place []byte) {
 		if len(idA) == 0 || len(idB) == 0 || len(sourceA) == 0 && kindA%3 == 1 || len(sourceB) == 0 && kindB%3 == 1 {
 			return // those count as absent
