@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/pebble"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
+	"github.com/hapax-dev/hapax/kafkaadapter/internal/tenure"
 )
 
 // inKafka keeps the changelogs in topics of the broker, and the copies in a directory.
@@ -199,4 +201,28 @@ func TestOtherModesFollowThePartition(t *testing.T) {
 		f.letters(t, 1)
 		b.stop(t)
 	})
+}
+
+// A partition whose changelog does not answer says so, and does not hinder the end.
+func TestRestoringIsReported(t *testing.T) {
+	f := newFleet(t, 1)
+	away := newValve()
+	away.shut()
+	a := f.join(t, f.work(1, nil), vfs.NewMem(), func(o *Options) {
+		o.Changelog.logs, o.SilenceTimeout = memberLogs{&f.logs, away}, 200*time.Millisecond
+	})
+	kafkatest.Until(t, "Ready to name the state", func() bool {
+		err := a.Ready()
+		return err != nil && strings.Contains(err.Error(), "restoring")
+	})
+	a.counts(t, 1, "partition_stopped", "unreachable")
+	if e := a.stoppedOne(t); !errors.Is(e, tenure.ErrSilent) {
+		t.Errorf("the partition stops with %v", e)
+	}
+	away.reopen()
+	f.sendMore(t, 5)
+	f.untilDone(t, a)
+	kafkatest.Until(t, "Ready", func() bool { return a.Ready() == nil })
+	a.stop(t)
+	f.checkAudit(t)
 }

@@ -141,6 +141,7 @@
 //	dedup_kafka_unprotected              gauge      -                         1 while the store is unavailable and records are handled without claims
 //	dedup_kafka_connection               gauge      state                     1 for the present state of the connection: never_connected, authentication_failed, connected, lost; 0 for the others
 //	dedup_kafka_ready                    gauge      -                         1 while Ready returns nil
+//	dedup_kafka_changelog_restored_ratio gauge      topic, partition          part of the changelog that was read, while a store is restored
 //	dedup_kafka_buffered_bytes           gauge      -                         memory of fetched records, at most about MaxBufferedBytes
 //	dedup_kafka_partition_paused         gauge      topic, partition          1 for each partition that the application has paused
 //	dedup_kafka_partition_stopped        gauge      topic, partition, reason  1 for each partition that is assigned but not read

@@ -19,7 +19,7 @@ type gauges struct {
 	parts                                                        *assignments
 	readiness                                                    func() error
 	lag, stableLag, holdAge, batchAge, isPaused, isStopped, away *prometheus.Desc
-	connection, ready, buffered                                  *prometheus.Desc
+	connection, ready, buffered, restored                        *prometheus.Desc
 }
 
 func newGauges(s *shared, parts *assignments, readiness func() error, labels prometheus.Labels) *gauges {
@@ -37,6 +37,7 @@ func newGauges(s *shared, parts *assignments, readiness func() error, labels pro
 		desc("connection", "1 for the present state of the connection to Kafka, 0 for the other states.", "state"),
 		desc("ready", "1 while Ready returns nil, 0 otherwise."),
 		desc("buffered_bytes", "Memory of the fetched records that are not handled, at most about MaxBufferedBytes."),
+		desc("changelog_restored_ratio", "Part of the changelog that was read, from 0 to 1, for each partition whose store is being restored.", "topic", "partition"),
 	}
 }
 
@@ -52,6 +53,7 @@ func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
 	ch <- g.connection
 	ch <- g.ready
 	ch <- g.buffered
+	ch <- g.restored
 }
 
 // Collect is part of prometheus.Collector.
@@ -84,6 +86,9 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 		gauge(g.batchAge, p.handlers.batchAge().Seconds())
 		if at := p.hold.get(); !at.IsZero() {
 			gauge(g.holdAge, time.Since(at).Seconds())
+		}
+		if p.store.restoringFor() > 0 {
+			gauge(g.restored, p.store.progress.Ratio())
 		}
 		if p.IsPaused() {
 			gauge(g.isPaused, 1)

@@ -52,6 +52,8 @@ func (c *Consumer) Ready() error {
 			all = append(all, s.stop.copy())
 		case s.state == ended:
 			all = append(all, fmt.Errorf("%s is not read any more", p.tp()))
+		case s.state == restoring:
+			all = append(all, fmt.Errorf("%s is not read yet (%v): %.0f %% of its changelog are read", p.tp(), s.state, 100*p.store.progress.Ratio()))
 		case s.state < publishing:
 			all = append(all, fmt.Errorf("%s is not read yet (%v)", p.tp(), s.state))
 		case s.state == unprotected && away == nil: // it comes back to the store at its next batch

@@ -21,6 +21,7 @@ func (c *shared) watchLoop(ctx context.Context, parts *assignments, ready func()
 		}
 		for _, p := range parts.all() {
 			checkProgress(p)
+			reportRestoring(p)
 		}
 		switch err := ready(); {
 		case err == nil:
@@ -31,6 +32,14 @@ func (c *shared) watchLoop(ctx context.Context, parts *assignments, ready func()
 			c.throttled(c.opt.Telemetry.Logger.Warn, "the consumer is not ready", topicPartition{},
 				"group", c.opt.Group, "since", since.Round(time.Second), "error", err)
 		}
+	}
+}
+
+// reportRestoring logs that the partition's own store is restored, if that takes long.
+func reportRestoring(p *partition) {
+	if d := p.store.restoringFor(); d > p.c.opt.SilenceTimeout/2 {
+		p.c.throttled(p.log.Info, "the partition's store is still being restored from its changelog", p.tp(),
+			"for", d.Round(time.Second), "percent", int(100*p.store.progress.Ratio()))
 	}
 }
 
