@@ -66,22 +66,30 @@ func parseLease(b []byte) (r leaseRecord, err error) {
 	return r, nil
 }
 
-// owners has the owners of the relays of this process that may have taken a lease. One process at a
-// time has the store: a lease of any other owner is that of a process that has ended.
+// owners has the relays of this process that may have taken a lease. One engine at a time has the
+// store: a lease of any other owner, or of a relay of another engine, is that of a process or an engine
+// that has ended, or of a member that has lost the store's log to this one.
 var owners sync.Map
 
+// A leaseOwner is a relay of an engine.
+type leaseOwner struct {
+	eng   *engine.Engine
+	owner [16]byte
+}
+
 // live adds the relay to owners until end is called.
-func (l *lease) live() (end func()) {
-	owners.Store(l.owner, nil)
-	return func() { owners.Delete(l.owner) }
+func (l *lease) live(eng *engine.Engine) (end func()) {
+	o := leaseOwner{eng, l.owner}
+	owners.Store(o, nil)
+	return func() { owners.Delete(o) }
 }
 
 // left returns the remaining time of another relay's lease. The lease has ended when its time has
 // passed by the clock, or when its time to live has passed since this relay first saw it. So a
-// lease that was taken before the clock was set back ends too. The lease of a process that has
-// ended has no time left.
-func (l *lease) left(r leaseRecord, now time.Time) time.Duration {
-	if _, found := owners.Load(r.owner); !found {
+// lease that was taken before the clock was set back ends too. The lease of an earlier owner of the store
+// has no time left.
+func (l *lease) left(eng *engine.Engine, r leaseRecord, now time.Time) time.Duration {
+	if _, found := owners.Load(leaseOwner{eng, r.owner}); !found {
 		return 0
 	}
 	if r.owner != l.other.owner || !r.since.Equal(l.other.since) {
@@ -104,7 +112,7 @@ func (l *lease) take(ctx context.Context, eng *engine.Engine) (left time.Duratio
 			if err != nil {
 				return err
 			}
-			if left = l.left(r, now); left > 0 && r.owner != l.owner {
+			if left = l.left(eng, r, now); left > 0 && r.owner != l.owner {
 				return nil
 			}
 		}

@@ -19,7 +19,7 @@ import (
 func (r *rig) steal(since time.Time) leaseRecord {
 	r.t.Helper()
 	other := leaseRecord{owner: [16]byte{1}, since: since, ttl: DefaultLeaseTTL}
-	r.t.Cleanup((&lease{owner: other.owner}).live())
+	r.t.Cleanup((&lease{owner: other.owner}).live(r.eng))
 	r.put(other)
 	return other
 }

@@ -63,7 +63,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	defer r.shared.lease.live()()
+	defer r.shared.lease.live(r.shared.eng)()
 	defer r.shared.hooks.Close()
 	defer r.shared.closing.Wait()
 	defer driver.OnProduced(r.shared.eng, r.Wake)()

@@ -95,8 +95,18 @@ func TestUncommittedRecordsAreReadAndMarkersPassed(t *testing.T) {
 	if want := []string{"0 a", "1 aborted"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%q, %v", got, err)
 	}
-	if ack := appendAll(t, l, "b"); ack.Offset != 3 {
+	hanging := b.Client(t, kgo.TransactionalID(kafkatest.Name(t)), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err := errors.Join(hanging.BeginTransaction(), hanging.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: []byte("open")}).FirstErr()); err != nil {
+		t.Fatal(err)
+	}
+	if ack := appendAll(t, l, "b"); ack.Offset != 4 {
 		t.Errorf("%+v", ack)
+	}
+	if got, err := read(t.Context(), l, 3, 5); err != nil || !slices.Equal(got, []string{"3 open", "4 b"}) {
+		t.Errorf("while a transaction is open: %q, %v", got, err)
+	}
+	if err := hanging.EndTransaction(t.Context(), kgo.TryAbort); err != nil {
+		t.Error(err)
 	}
 }
 
