@@ -1,0 +1,176 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/engine/pebble"
+	"github.com/hapax-dev/hapax/engine/replica"
+	"github.com/hapax-dev/hapax/engine/storage"
+)
+
+type memory struct {
+	log      replica.Memory
+	prepared int
+	err      error // of Prepare
+	silent   bool  // the log does not answer
+}
+
+func (m *memory) Prepare(context.Context, string, int) error {
+	m.prepared++
+	return m.err
+}
+func (m *memory) Close() {}
+func (m *memory) Log(string, int32) replica.Log {
+	if m.silent {
+		return silent{&m.log}
+	}
+	return &m.log
+}
+
+type silent struct{ replica.Log }
+
+func (silent) Bounds(ctx context.Context) (start, end int64, err error) {
+	<-ctx.Done()
+	return 0, 0, ctx.Err()
+}
+
+func newEngines(m *memory, silence time.Duration) *Engines {
+	disk := vfs.NewMem()
+	return New(Options{
+		Logs: m, Log: slog.New(slog.DiscardHandler), Silence: silence,
+		Copies: func(topic string, partition int32, _ int64) storage.Copies {
+			return pebble.CopyIn(fmt.Sprintf("%s-%d", topic, partition), pebble.Options{FS: disk, CacheBytes: 1 << 20, PendingBytes: 1 << 20})
+		},
+		Engine: func(string, int32) engine.Options { return engine.Options{ExpectedPerWeek: 1 << 10} },
+	})
+}
+
+var first = Partition{Topic: "t", Partitions: 1, Log: "t.changelog"}
+
+func open(t *testing.T, e *Engines) *Engine {
+	t.Helper()
+	o, err := e.Open(context.Background(), first, &Progress{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func put(o *Engine, key string) error {
+	return o.Engine.Update(context.Background(), func(tx *engine.Tx) error { return tx.Put([]byte(key), nil) })
+}
+
+// A task that has not returned keeps the next engine of its partition closed, and that of no other.
+func TestPartitionHasOneEngineAtATime(t *testing.T) {
+	m := &memory{}
+	e := newEngines(m, time.Minute)
+	o := open(t, e)
+	returns, ended := make(chan struct{}), make(chan struct{})
+	o.Go(context.Background(), func(ctx context.Context) {
+		<-ctx.Done()
+		close(ended)
+		<-returns
+	})
+	o.Close()
+	<-ended
+	e.o.Silence = time.Millisecond
+	if _, err := e.Open(context.Background(), first, &Progress{}); !errors.Is(err, ErrInUse) {
+		t.Errorf("a second engine: %v", err)
+	}
+	e.o.Silence = time.Minute
+	close(returns)
+	o = open(t, e)
+	if err := put(o, "k"); err != nil {
+		t.Error(err)
+	}
+	o.Close()
+	if err := e.Wait(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if m.prepared != 1 {
+		t.Errorf("the topic was prepared %d times", m.prepared)
+	}
+}
+
+func TestRevokedEngineWritesNothing(t *testing.T) {
+	m := &memory{}
+	e := newEngines(m, time.Minute)
+	o := open(t, e)
+	if err := put(o, "before"); err != nil {
+		t.Fatal(err)
+	}
+	_, end, _ := m.log.Bounds(context.Background())
+	o.Revoke()
+	if err := put(o, "after"); !errors.Is(err, replica.ErrRevoked) {
+		t.Errorf("a write after Revoke: %v", err)
+	}
+	if _, now, _ := m.log.Bounds(context.Background()); now != end {
+		t.Error("a write after Revoke is in the log")
+	}
+	o.Close()
+	o = open(t, e)
+	defer o.Close()
+	if o.Engine.Err() != nil || o.Restore.Discarded != nil {
+		t.Errorf("the next engine: %v, %v", o.Engine.Err(), o.Restore.Discarded)
+	}
+}
+
+func TestSilentLogEndsOpen(t *testing.T) {
+	e := newEngines(&memory{silent: true}, time.Millisecond)
+	if _, err := e.Open(context.Background(), first, &Progress{}); !errors.Is(err, ErrSilent) {
+		t.Errorf("a log without answers: %v", err)
+	}
+}
+
+// What fails is prepared again: its settings may have been the reason.
+func TestFailedTopicIsPreparedAgain(t *testing.T) {
+	m := &memory{err: errors.New("no such right")}
+	e := newEngines(m, time.Minute)
+	if _, err := e.Open(context.Background(), first, &Progress{}); !errors.Is(err, m.err) {
+		t.Errorf("a topic that may not be used: %v", err)
+	}
+	m.err = nil
+	open(t, e).Close()
+	if m.prepared != 2 {
+		t.Errorf("the topic was prepared %d times", m.prepared)
+	}
+}
+
+func TestPanicOfATaskIsNotThatOfTheProcess(t *testing.T) {
+	e := newEngines(&memory{}, time.Minute)
+	o := open(t, e)
+	o.Go(context.Background(), func(context.Context) { panic("of the application") })
+	o.Settle()
+	if err := put(o, "k"); err != nil {
+		t.Errorf("a write after a panic: %v", err)
+	}
+	o.Close()
+}
+
+func TestProgressIsAPartOfTheLog(t *testing.T) {
+	var p Progress
+	for _, c := range []struct{ from, at, end int64 }{{0, 0, 0}, {10, 5, 20}, {10, 15, 20}, {10, 30, 20}} {
+		p.from.Store(c.from)
+		p.at.Store(c.at)
+		p.end.Store(c.end)
+		if r := p.Ratio(); math.IsNaN(r) || r < 0 || r > 1 {
+			t.Errorf("%+v is %v", c, r)
+		}
+	}
+	p.at.Store(15)
+	if r := p.Ratio(); r != 0.5 {
+		t.Errorf("half of the log is %v", r)
+	}
+	if p.Reset(); p.Ratio() != 0 {
+		t.Error("Reset does not begin at 0")
+	}
+}
