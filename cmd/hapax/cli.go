@@ -4,7 +4,7 @@ import "time"
 
 // cli is the command line. Each command is a struct of flags with a Run method.
 type cli struct {
-	Store   string        `help:"Directory of the store." required:"" placeholder:"DIR"`
+	Store   string        `help:"Directory of the store. All commands except scan need it." placeholder:"DIR"`
 	Output  string        `help:"Print a table, a JSON document, or a line of JSON for each row: ${enum}." short:"o" enum:"table,json,jsonl" default:"table"`
 	Timeout time.Duration `help:"End after this time, with what was found. 0 = never."`
 	Yes     bool          `help:"Change the store. Without it, commands that change something only say what they would do."`
@@ -28,4 +28,5 @@ type cli struct {
 		Scope dropScopeCmd `cmd:"" help:"Drop all claims of a scope that is no longer used."`
 		Group dropGroupCmd `cmd:"" help:"Drop offsets, holds and bookkeeping of a consumer group that is no longer used."`
 	} `cmd:"" help:"Drop data that is no longer needed."`
+	Scan scanCmd `cmd:"" help:"Read the last hours of a Kafka topic and report its duplicates. It needs no store and joins no group."`
 }

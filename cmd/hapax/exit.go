@@ -29,11 +29,16 @@ func exitStatus(err error) int {
 		return exitNotWanted
 	case errors.As(err, new(*engine.EventError)), errors.As(err, new(*engine.ArgumentError)), errors.As(err, new(usageError)):
 		return exitUsage
-	case errors.As(err, new(*storage.DamageError)), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	case errors.As(err, new(incomplete)), errors.As(err, new(*storage.DamageError)), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return exitIncomplete
 	}
 	return exitFailed
 }
+
+// An incomplete is an error for exitIncomplete.
+type incomplete string
+
+func (i incomplete) Error() string { return string(i) }
 
 // A usageError is an error for exitUsage.
 type usageError string

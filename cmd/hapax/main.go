@@ -1,4 +1,5 @@
-// Command hapax answers questions about a store that no process has open, and changes it.
+// Command hapax answers questions about a store that no process has open, and changes it. The command scan
+// reads a Kafka topic instead.
 //
 // Every command prints a table, or JSON with -o. Commands that change a store only say what they would do,
 // unless --yes is given. The exit status is
@@ -47,6 +48,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	if err != nil {
 		say(stderr, "hapax: %s: see hapax --help\n", oneLine(err))
+		return exitUsage
+	}
+	if c.Store == "" && command.Command() != "scan" {
+		say(stderr, "hapax: missing flags: --store=DIR: see hapax --help\n")
 		return exitUsage
 	}
 	if c.Timeout > 0 {

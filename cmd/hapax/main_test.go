@@ -357,7 +357,8 @@ func TestForms(t *testing.T) {
 }
 
 func TestExitStatus(t *testing.T) {
-	hapax(t).ends(exitUsage, "--store")
+	hapax(t).ends(exitUsage, "expected")
+	hapax(t, "status").ends(exitUsage, "--store")
 	hapax(t, "--store", "x", "fly").ends(exitUsage, "fly")
 	hapax(t, "--store", "x", "status", "-o", "xml").ends(exitUsage, "xml")
 	hapax(t, "--store", "x", "claims", "--scope", "s", "--week", "2026-03-04").ends(exitUsage, "Wednesday")

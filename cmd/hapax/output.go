@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -132,6 +134,12 @@ func cell(v any) string {
 			return "-"
 		}
 		return v.Format("2006-01-02T15:04:05.000Z07:00")
+	case map[string]int64:
+		var texts []string
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			texts = append(texts, fmt.Sprintf("%s %d", name, v[name]))
+		}
+		return cell(texts)
 	case []string:
 		texts := make([]string, len(v))
 		for i := range v {
