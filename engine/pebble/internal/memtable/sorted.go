@@ -20,6 +20,7 @@ type Sorted struct {
 	prefixes []string // prefixes of all buckets, in order
 	common   []int    // for each prefix: number of leading bytes that its tails share
 	refs     []ref
+	usual    int    // average size of an entry
 	free     func() // frees refs
 }
 
@@ -51,6 +52,7 @@ func (m Moment) unsorted(span storage.Span) *Sorted {
 	for _, f := range m {
 		keys += f.keys
 	}
+	s.usual = s.Bytes() / max(keys, 1)
 	s.refs, s.free = offheap.Make[ref](s, uint64(keys))
 	s.refs = s.refs[:0]
 	ranks := make([][]uint32, len(m))
@@ -173,12 +175,14 @@ func (s *Sorted) Search(key []byte) int {
 	})
 }
 
-// prefetch loads entries, which are at random places, into the processor's cache.
+// prefetch loads entries, which are at random places, into the processor's cache. It reads up to
+// three of the cache's lines of each.
 func (s *Sorted) prefetch(refs []ref) {
 	var read byte
 	for _, r := range refs {
 		arena := s.frames[r.place&1].arena
-		read ^= arena[r.off] ^ arena[min(int(r.off)+usualEntry, len(arena))-1]
+		off := int(r.off)
+		read ^= arena[off] ^ arena[min(off+s.usual/2, len(arena)-1)] ^ arena[min(off+s.usual, len(arena)-1)]
 	}
 	runtime.KeepAlive(read)
 }

@@ -58,8 +58,6 @@ type tableBucket struct {
 
 const (
 	minSlots = 1 << 10
-	// usualEntry is the size of the entry of a claim on a UUID.
-	usualEntry = 35
 	// slotBytes is the maximum average size of a key's slots between two doublings.
 	slotBytes = 16
 	// bucketBytes is the size of a bucket in the list and the index without its prefix, including

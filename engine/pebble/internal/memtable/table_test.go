@@ -247,6 +247,20 @@ func unpack(b []byte) (claims []storage.ClaimWrite, err error) {
 	return claims, err
 }
 
+// Claims whose ids share their first bytes take no more room than those whose ids have only the rest.
+func TestPackedClaimsDoNotRepeatWhatTheirIDsShare(t *testing.T) {
+	const shared = "https://shop.example.com/api/v1/orders/"
+	var long, short []storage.ClaimWrite
+	for i := range 100 {
+		b, rest := storage.Bucket{Scope: "a", Week: 105684}, fmt.Sprintf("%04d", i)
+		long = append(long, storage.ClaimWrite{Key: b.AppendKey(nil, []byte(shared+rest)), Record: []byte{1}})
+		short = append(short, storage.ClaimWrite{Key: b.AppendKey(nil, []byte(rest)), Record: []byte{1}})
+	}
+	if got, most := len(AppendPacked(nil, long)), len(AppendPacked(nil, short))+len(shared); got > most {
+		t.Errorf("100 claims take %d bytes, want at most %d", got, most)
+	}
+}
+
 // The packed form is forever.
 func TestGoldenPacked(t *testing.T) {
 	a, b := storage.Bucket{Scope: "a", Week: 105684}, storage.Bucket{Scope: "\x00", Week: 105685}
@@ -254,15 +268,17 @@ func TestGoldenPacked(t *testing.T) {
 		{Key: a.AppendKey(nil, []byte("bc")), Record: []byte{1, 2, 3}},
 		{Key: a.AppendKey(nil, []byte("7f1c0a52-2f0e-4a53-9d0c-0f6a1f6a2b11")), Record: nil},
 		{Key: b.AppendKey(nil, []byte("x")), Record: []byte{}},
-		{Key: a.AppendKey(nil, []byte("y")), Record: []byte{9}},
+		{Key: a.AppendKey(nil, []byte("ys")), Record: []byte{9}},
+		{Key: a.AppendKey(nil, []byte("yst")), Record: []byte{8}},
 	}
-	const golden = "02" + "07" + "61000100019cd4" + // two claims of a
+	const golden = "02" + "07" + "61000100019cd4" + "00" + // two claims of a
 		"03" + "04" + "016263" + "010203" +
 		"11" + "00" + "027f1c0a522f0e4a539d0c0f6a1f6a2b11" +
-		"01" + "08" + "00ff000100019cd5" + // one of b
-		"02" + "01" + "0178" +
-		"01" + "07" + "61000100019cd4" + // and one of a
-		"02" + "02" + "0179" + "09"
+		"01" + "08" + "00ff000100019cd5" + "02" + "0178" + // one of b
+		"00" + "01" +
+		"02" + "07" + "61000100019cd4" + "03" + "017973" + // and two of a that share their first bytes
+		"00" + "02" + "09" +
+		"01" + "02" + "74" + "08"
 	packed := AppendPacked(nil, claims)
 	if hex.EncodeToString(packed) != golden {
 		t.Fatalf("%x", packed)
