@@ -27,7 +27,8 @@ type feeding struct {
 	progress func(done uint64) // after each portion; nil: none
 }
 
-const portionEvents = 1 << 18
+// portionEvents is small, so that the events do not outweigh the memory of what is measured.
+const portionEvents = 1 << 16
 
 // fed counts what was sent to an engine or to a bare store.
 type fed struct {
