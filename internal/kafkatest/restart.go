@@ -53,13 +53,6 @@ func (b *cluster) Revive(t testing.TB) {
 	})
 }
 
-// Restart kills the broker and revives it.
-func (b *cluster) Restart(t testing.TB) {
-	t.Helper()
-	b.Kill(t)
-	b.Revive(t)
-}
-
 // ours skips the test unless `make kafka-up` started the real broker.
 func (b *cluster) ours(t testing.TB) {
 	t.Helper()
