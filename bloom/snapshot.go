@@ -14,7 +14,7 @@ import (
 
 // ErrCorrupt is wrapped by every error of [Read] except those of its reader. It means that the
 // bytes are not a complete, undamaged snapshot that this version of the package can read.
-var ErrCorrupt = errors.New("bloom: corrupt snapshot")
+var ErrCorrupt = errors.New("hapax: bloom: corrupt snapshot")
 
 // A snapshot, format version 1. Integers are little-endian.
 //

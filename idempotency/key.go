@@ -96,7 +96,7 @@ func WithKey(ctx context.Context, key string) context.Context {
 func WithNewKey(ctx context.Context) (context.Context, error) {
 	key, err := uuid.NewV7()
 	if err != nil {
-		return nil, fmt.Errorf("idempotency: making a key: %w", err)
+		return nil, fmt.Errorf("hapax: idempotency: making a key: %w", err)
 	}
 	return WithKey(ctx, key.String()), nil
 }

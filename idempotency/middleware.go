@@ -27,7 +27,7 @@ type middleware struct {
 // has shut down.
 func New(eng *engine.Engine, options Options) (func(http.Handler) http.Handler, error) {
 	if eng == nil {
-		return nil, errors.New("idempotency: the engine is nil: open one with engine.Open, and check its error")
+		return nil, errors.New("hapax: idempotency: the engine is nil: open one with engine.Open, and check its error")
 	}
 	o, err := options.withDefaults()
 	if err != nil {
@@ -43,7 +43,7 @@ func New(eng *engine.Engine, options Options) (func(http.Handler) http.Handler, 
 	}, nil
 }
 
-var errParsed = errors.New("idempotency: an outer handler has parsed the body as multipart/form-data, so that it cannot be compared with that of the first request: call the middleware before it")
+var errParsed = errors.New("hapax: idempotency: an outer handler has parsed the body as multipart/form-data, so that it cannot be compared with that of the first request: call the middleware before it")
 
 func (m *middleware) receive(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	if !slices.Contains(m.opt.Methods, r.Method) {
@@ -135,7 +135,7 @@ func (m *middleware) answer(w http.ResponseWriter, r *http.Request, tenant strin
 	case engine.InFlight: // a transaction of the application holds the event
 		m.refuseBusy(w, 0)
 	default:
-		m.report(r, fmt.Errorf("idempotency: the key is %v: check the clock of this machine", res.Verdict))
+		m.report(r, fmt.Errorf("hapax: idempotency: the key is %v: check the clock of this machine", res.Verdict))
 		m.refuseStore(w)
 	}
 }
@@ -182,7 +182,7 @@ func (m *middleware) tenant(r *http.Request) (string, error) {
 	}
 	tenant, err := m.opt.Tenant(r)
 	if err == nil && len(tenant) > MaxTenantBytes {
-		err = errors.New("idempotency: Options.Tenant returned more than 255 bytes: return a shorter name or a hash")
+		err = errors.New("hapax: idempotency: Options.Tenant returned more than 255 bytes: return a shorter name or a hash")
 	}
 	return tenant, err
 }

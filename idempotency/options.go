@@ -135,7 +135,7 @@ type StatusError struct {
 }
 
 func (e *StatusError) Error() string {
-	return fmt.Sprintf("idempotency: status %d: %v", e.Status, e.Err)
+	return fmt.Sprintf("hapax: idempotency: status %d: %v", e.Status, e.Err)
 }
 
 // Unwrap returns the cause.
@@ -172,25 +172,25 @@ func (o Options) withDefaults() (Options, error) {
 func (o *Options) check() error {
 	switch {
 	case o.Tenant == nil && !o.SharedKeys:
-		return errors.New("idempotency: Options.Tenant is nil: return the authenticated caller of a request, or set Options.SharedKeys if every caller may get the stored responses of all others")
+		return errors.New("hapax: idempotency: Options.Tenant is nil: return the authenticated caller of a request, or set Options.SharedKeys if every caller may get the stored responses of all others")
 	case o.Tenant != nil && o.SharedKeys:
-		return errors.New("idempotency: Options.Tenant and Options.SharedKeys are set: set one of them")
+		return errors.New("hapax: idempotency: Options.Tenant and Options.SharedKeys are set: set one of them")
 	case !isToken(o.Header):
-		return fmt.Errorf("idempotency: Options.Header is %q: give the name of a header", o.Header)
+		return fmt.Errorf("hapax: idempotency: Options.Header is %q: give the name of a header", o.Header)
 	case o.MaxKeysPerTenant < 0:
-		return fmt.Errorf("idempotency: Options.MaxKeysPerTenant is %d: give a number of keys, or 0 for no limit", o.MaxKeysPerTenant)
+		return fmt.Errorf("hapax: idempotency: Options.MaxKeysPerTenant is %d: give a number of keys, or 0 for no limit", o.MaxKeysPerTenant)
 	case o.Wait < 0:
-		return fmt.Errorf("idempotency: Options.Wait is %v: give 0 or more", o.Wait)
+		return fmt.Errorf("hapax: idempotency: Options.Wait is %v: give 0 or more", o.Wait)
 	case len(o.Methods) == 0:
-		return errors.New("idempotency: Options.Methods is empty: name the methods that need a key, or nil for POST and PATCH")
+		return errors.New("hapax: idempotency: Options.Methods is empty: name the methods that need a key, or nil for POST and PATCH")
 	case slices.ContainsFunc(o.Methods, func(m string) bool { return m == "" || m != strings.ToUpper(m) }):
-		return fmt.Errorf("idempotency: Options.Methods is %q: give names in upper case, as requests have them", o.Methods)
+		return fmt.Errorf("hapax: idempotency: Options.Methods is %q: give names in upper case, as requests have them", o.Methods)
 	case o.Lease < time.Second || o.Lease > limits.Lease:
-		return fmt.Errorf("idempotency: Options.Lease is %v: give 1s to %v", o.Lease, limits.Lease)
+		return fmt.Errorf("hapax: idempotency: Options.Lease is %v: give 1s to %v", o.Lease, limits.Lease)
 	case o.MaxRequestBytes < 0:
-		return errors.New("idempotency: Options.MaxRequestBytes is negative")
+		return errors.New("hapax: idempotency: Options.MaxRequestBytes is negative")
 	case o.MaxResponseBytes < 0 || o.MaxResponseBytes > limits.DataBytes:
-		return fmt.Errorf("idempotency: Options.MaxResponseBytes is %d: give 1 to %d", o.MaxResponseBytes, limits.DataBytes)
+		return fmt.Errorf("hapax: idempotency: Options.MaxResponseBytes is %d: give 1 to %d", o.MaxResponseBytes, limits.DataBytes)
 	}
 	return nil
 }
@@ -199,7 +199,7 @@ func (o *Options) check() error {
 func (o *Options) checkRetention(eng *engine.Engine) error {
 	err := eng.CheckEvent(engine.Event{Scope: o.Scope, ID: []byte("r"), Window: o.Retention, Origin: engine.Origin{Topic: originTopic}})
 	if err != nil {
-		return fmt.Errorf("idempotency: Options.Retention of %v: %w", o.Retention, err)
+		return fmt.Errorf("hapax: idempotency: Options.Retention of %v: %w", o.Retention, err)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 
 // ErrAnswered is an error of Update. The handler has already begun its response, or an earlier
 // Update has written it. A handler must write its response either in Update or outside it.
-var ErrAnswered = errors.New("idempotency: the request already has a response: write it once, in Update")
+var ErrAnswered = errors.New("hapax: idempotency: the request already has a response: write it once, in Update")
 
 // A recorder is the handler's ResponseWriter: it holds the response back. A body above the limit is
 // sent once overflow has returned nil.
@@ -40,7 +40,7 @@ func (rec *recorder) WriteHeader(status int) {
 		return
 	}
 	if status < 200 || status > 999 {
-		panic("idempotency: the handler gave a status that cannot be stored: give 200 to 999")
+		panic("hapax: idempotency: the handler gave a status that cannot be stored: give 200 to 999")
 	}
 	rec.kept.status, rec.kept.header, rec.length = status, rec.header.Clone(), -1
 	if n, err := strconv.ParseInt(rec.kept.header.Get("Content-Length"), 10, 64); err == nil && n >= 0 {

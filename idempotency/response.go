@@ -30,7 +30,7 @@ type response struct {
 
 const responseForm = 1
 
-var errResponse = errors.New("idempotency: the result of the key is not a response of this version of the package: use a separate scope (Options.Scope)")
+var errResponse = errors.New("hapax: idempotency: the result of the key is not a response of this version of the package: use a separate scope (Options.Scope)")
 
 // encode returns the encoded response, without headers and body if they are too large.
 func (r *response) encode() []byte {

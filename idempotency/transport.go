@@ -50,7 +50,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if r.Body != nil {
 			_ = r.Body.Close() // a RoundTripper also closes it after an error
 		}
-		return nil, fmt.Errorf("idempotency: %w", err)
+		return nil, fmt.Errorf("hapax: idempotency: %w", err)
 	}
 	clone := r.Clone(r.Context())
 	if clone.Header == nil {

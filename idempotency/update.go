@@ -10,7 +10,7 @@ import (
 )
 
 // ErrNoMiddleware is an error of Update: the context does not belong to a request of the middleware.
-var ErrNoMiddleware = errors.New("idempotency: the context is not that of a request of the middleware: give Update r.Context(), and wrap the handler with New")
+var ErrNoMiddleware = errors.New("hapax: idempotency: the context is not that of a request of the middleware: give Update r.Context(), and wrap the handler with New")
 
 // Update runs fn in a transaction of the engine, as [engine.Engine.Update] does, and makes the
 // response that fn writes the result of the request's key in the same transaction. ctx is that of
@@ -94,7 +94,7 @@ func (x *run) update(ctx context.Context, fn func(*engine.Tx, http.ResponseWrite
 	return err
 }
 
-var errShort = errors.New("idempotency: the response is shorter than its Content-Length: write all of it, or set no length")
+var errShort = errors.New("hapax: idempotency: the response is shorter than its Content-Length: write all of it, or set no length")
 
 // updated records the result of an Update.
 func (x *run) updated(answer *response, err error) {

@@ -10,15 +10,15 @@ import (
 
 // ErrInProgress means that another listener is handling the message. Return it to the queue, so
 // that the message is delivered again later. It is wrapped by an InProgressError.
-var ErrInProgress = errors.New("listener: another listener is handling the message: have it delivered again later")
+var ErrInProgress = errors.New("hapax: listener: another listener is handling the message: have it delivered again later")
 
 // ErrMismatch means that the message has the id of another one, with a different
 // Options.Fingerprint. The producer has used the id twice, so no later delivery can be handled.
-var ErrMismatch = errors.New("listener: the id was used for another message: give each message a different id")
+var ErrMismatch = errors.New("hapax: listener: the id was used for another message: give each message a different id")
 
 // ErrTooMany means that the message's group already has Options.MaxPerGroup messages within the
 // window. The message is not handled and not claimed.
-var ErrTooMany = errors.New("listener: the group of the message has too many messages in the window (Options.MaxPerGroup)")
+var ErrTooMany = errors.New("hapax: listener: the group of the message has too many messages in the window (Options.MaxPerGroup)")
 
 // An InProgressError says which message is being handled, and when its lease ends.
 type InProgressError struct {

@@ -43,12 +43,12 @@ func Wrap[M any](eng *engine.Engine, handle func(ctx context.Context, message M)
 // is final before there is a result.
 func WrapResult[M any](eng *engine.Engine, handle func(ctx context.Context, message M) (result []byte, err error), options Options[M]) (func(ctx context.Context, message M) (result []byte, err error), error) {
 	if options.AtMostOnce {
-		return nil, errors.New("listener: Options.AtMostOnce keeps no result: use Wrap")
+		return nil, errors.New("hapax: listener: Options.AtMostOnce keeps no result: use Wrap")
 	}
 	return wrap(eng, handle, options)
 }
 
-var errNil = errors.New("listener: the engine or the handler is nil: give both, the engine from engine.Open")
+var errNil = errors.New("hapax: listener: the engine or the handler is nil: give both, the engine from engine.Open")
 
 func wrap[M any](eng *engine.Engine, handle func(context.Context, M) ([]byte, error), options Options[M]) (func(context.Context, M) ([]byte, error), error) {
 	if eng == nil || handle == nil {
@@ -126,7 +126,7 @@ func (l *listener[M]) receive(ctx context.Context, message M) ([]byte, error) {
 		return l.notJudged(ctx, d, message, id, err)
 	}
 	l.count(refused)
-	return nil, fmt.Errorf("listener: message %s is %v: check the clock of this machine", l.Options.Telemetry.IDs.Text(id), r.Verdict)
+	return nil, fmt.Errorf("hapax: listener: message %s is %v: check the clock of this machine", l.Options.Telemetry.IDs.Text(id), r.Verdict)
 }
 
 // claim claims the event. It gives up when the store stalls: with FailOpen early enough to handle the message.
@@ -181,7 +181,7 @@ func (l *listener[M]) notJudged(ctx context.Context, d *delivery, message M, id 
 	default:
 		l.count(storeError)
 	}
-	return nil, fmt.Errorf("listener: message %s could not be claimed: %w", l.Options.Telemetry.IDs.Text(id), err)
+	return nil, fmt.Errorf("hapax: listener: message %s could not be claimed: %w", l.Options.Telemetry.IDs.Text(id), err)
 }
 
 // run calls the handler after its claim has become final.
@@ -217,7 +217,7 @@ func (l *listener[M]) runLeased(ctx context.Context, d *delivery, message M, id 
 	returned = true
 	stop()
 	if err == nil && len(result) > limits.DataBytes {
-		err = fmt.Errorf("listener: the result of message %s has %d bytes, the limit is %d: store it elsewhere and return a reference", l.Options.Telemetry.IDs.Text(id), len(result), limits.DataBytes)
+		err = fmt.Errorf("hapax: listener: the result of message %s has %d bytes, the limit is %d: store it elsewhere and return a reference", l.Options.Telemetry.IDs.Text(id), len(result), limits.DataBytes)
 	}
 	if err != nil {
 		return nil, l.release(ctx, id, lease, err)
@@ -261,7 +261,7 @@ func (l *listener[M]) release(ctx context.Context, id string, lease *engine.Leas
 	ctx, cancel := context.WithTimeout(ctx, l.patience())
 	defer cancel()
 	if err := l.eng.Release(ctx, lease); err != nil {
-		return errors.Join(cause, fmt.Errorf("listener: message %s could not be released, it waits for the end of its lease: %w", l.Options.Telemetry.IDs.Text(id), err))
+		return errors.Join(cause, fmt.Errorf("hapax: listener: message %s could not be released, it waits for the end of its lease: %w", l.Options.Telemetry.IDs.Text(id), err))
 	}
 	return cause
 }
@@ -284,7 +284,7 @@ func (l *listener[M]) finish(ctx context.Context, id, group string, lease *engin
 	default:
 		l.count(storeError)
 	}
-	return fmt.Errorf("listener: message %s was handled, and its claim could not be finished: %w", l.Options.Telemetry.IDs.Text(id), err)
+	return fmt.Errorf("hapax: listener: message %s was handled, and its claim could not be finished: %w", l.Options.Telemetry.IDs.Text(id), err)
 }
 
 // keep renews the lease until stop is called, and calls lost when another listener has taken the

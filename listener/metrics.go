@@ -42,7 +42,7 @@ func newMessages(registerer prometheus.Registerer) (*prometheus.CounterVec, erro
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listener: registering metrics: %w", err)
+		return nil, fmt.Errorf("hapax: listener: registering metrics: %w", err)
 	}
 	return messages, nil
 }

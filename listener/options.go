@@ -111,23 +111,23 @@ func (o Options[M]) withDefaults() (Options[M], error) {
 	}
 	var err error
 	if o.Telemetry, err = o.Telemetry.Complete(); err != nil {
-		return o, fmt.Errorf("listener: Options.Telemetry.%w", err)
+		return o, fmt.Errorf("hapax: listener: Options.Telemetry.%w", err)
 	}
 	switch {
 	case o.ID == nil:
-		return o, errors.New("listener: Options.ID is nil: give the function that returns a message's correlation id")
+		return o, errors.New("hapax: listener: Options.ID is nil: give the function that returns a message's correlation id")
 	case strings.TrimSpace(o.Scope) == "" || len(o.Scope) > limits.ScopeBytes:
-		return o, fmt.Errorf("listener: Options.Scope is %q: give a name of at most %d bytes that is not blank", o.Scope, limits.ScopeBytes)
+		return o, fmt.Errorf("hapax: listener: Options.Scope is %q: give a name of at most %d bytes that is not blank", o.Scope, limits.ScopeBytes)
 	case o.MaxPerGroup < 0 || (o.Group == nil) != (o.MaxPerGroup == 0):
-		return o, fmt.Errorf("listener: Options.MaxPerGroup is %d: give a positive number together with Options.Group", o.MaxPerGroup)
+		return o, fmt.Errorf("hapax: listener: Options.MaxPerGroup is %d: give a positive number together with Options.Group", o.MaxPerGroup)
 	case o.MaxPerGroup > 0 && o.AtMostOnce:
-		return o, errors.New("listener: Options.MaxPerGroup and Options.AtMostOnce are set: a claim that is final before the handler runs is not counted, set one of them")
+		return o, errors.New("hapax: listener: Options.MaxPerGroup and Options.AtMostOnce are set: a claim that is final before the handler runs is not counted, set one of them")
 	case len(o.Queue) > limits.TopicBytes:
-		return o, fmt.Errorf("listener: Options.Queue has more than %d bytes", limits.TopicBytes)
+		return o, fmt.Errorf("hapax: listener: Options.Queue has more than %d bytes", limits.TopicBytes)
 	case o.Window < time.Millisecond || o.Window > limits.ArrivalWindow:
-		return o, fmt.Errorf("listener: Options.Window is %v: give 1ms to %v", o.Window, limits.ArrivalWindow)
+		return o, fmt.Errorf("hapax: listener: Options.Window is %v: give 1ms to %v", o.Window, limits.ArrivalWindow)
 	case o.Lease < minLease || o.Lease > limits.Lease:
-		return o, fmt.Errorf("listener: Options.Lease is %v: give %v to %v", o.Lease, minLease, limits.Lease)
+		return o, fmt.Errorf("hapax: listener: Options.Lease is %v: give %v to %v", o.Lease, minLease, limits.Lease)
 	}
 	return o, nil
 }
@@ -136,7 +136,7 @@ func (o Options[M]) withDefaults() (Options[M], error) {
 func (o *Options[M]) checkWindow(eng *engine.Engine) error {
 	err := eng.CheckEvent(engine.Event{Scope: o.Scope, ID: []byte("w"), Window: o.Window, Origin: engine.Origin{Topic: o.Queue}})
 	if bad, ok := errors.AsType[*engine.EventError](err); ok && bad.Field == "window" {
-		return fmt.Errorf("listener: Options.Window of %v: %w", o.Window, err)
+		return fmt.Errorf("hapax: listener: Options.Window of %v: %w", o.Window, err)
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 // ErrStalled means that the store has not answered for longer than the lease, or 30 seconds if that is longer.
 // The message is not handled, and its claim is withdrawn, or ends with the lease. The error also wraps
 // context.DeadlineExceeded.
-var ErrStalled = errors.New("listener: the store has not answered: check its disk")
+var ErrStalled = errors.New("hapax: listener: the store has not answered: check its disk")
 
 // silence is how long a delivery may wait before that is reported, and how often it is repeated.
 const (
@@ -146,7 +146,7 @@ func newCollector(r prometheus.Registerer) (*collector, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listener: registering metrics: %w", err)
+		return nil, fmt.Errorf("hapax: listener: registering metrics: %w", err)
 	}
 	return c, nil
 }

@@ -28,7 +28,7 @@ func (c *connection) connect() error {
 	options := clientOptions(&c.shared.opt, c.shared.eng.Identity(), c.shared.limits.of, &c.shared.holds)
 	client, err := c.shared.dial(append(options, kgo.WithHooks(&c.shared.reach))...)
 	if err != nil {
-		return fmt.Errorf("outbox: making a client: %w", err)
+		return fmt.Errorf("hapax: outbox: making a client: %w", err)
 	}
 	c.client = client
 	return nil
@@ -68,7 +68,7 @@ func (c *connection) during(ctx context.Context, limit time.Duration, fn func(ct
 			return err
 		case <-over:
 			stopRenew()
-			return giveUp(fmt.Errorf("outbox: the broker did not answer within %v", limit))
+			return giveUp(fmt.Errorf("hapax: outbox: the broker did not answer within %v", limit))
 		case <-renew:
 			if err := c.shared.lease.ensure(c.shared.eng, 0); err != nil {
 				return giveUp(err)

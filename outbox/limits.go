@@ -79,7 +79,7 @@ func (l *batchLimits) readFrom(ctx context.Context, hooks *kgohooks.Owner, opt *
 			}
 			return
 		}
-		unknown[topic] = fmt.Errorf("outbox: reading max.message.bytes of %s: %w", topic, err)
+		unknown[topic] = fmt.Errorf("hapax: outbox: reading max.message.bytes of %s: %w", topic, err)
 	}
 	all := func(err error) (map[string]int32, map[string]error) {
 		for _, topic := range topics {

@@ -32,7 +32,7 @@ func newMetrics(read func(ctx context.Context) (figures, error), watch *reach.Wa
 	for _, c := range []prometheus.Collector{m.sent, m.failed, m.leaseLost, newGauges(read, watch)} {
 		if err := registerer.Register(c); err != nil {
 			m.unregister()
-			return nil, fmt.Errorf("outbox: registering metrics: give each relay that shares a registry its own label (prometheus.WrapRegistererWith): %w", err)
+			return nil, fmt.Errorf("hapax: outbox: registering metrics: give each relay that shares a registry its own label (prometheus.WrapRegistererWith): %w", err)
 		}
 		m.registered = append(m.registered, func() bool { return registerer.Unregister(c) })
 	}

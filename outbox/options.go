@@ -112,7 +112,7 @@ func (o Options) withDefaults() (Options, error) {
 	defaulted(&o.Retry.Attempts, DefaultAttempts)
 	var err error
 	if o.Telemetry, err = o.Telemetry.Complete(); err != nil {
-		return o, fmt.Errorf("outbox: Options.Telemetry.%w", err)
+		return o, fmt.Errorf("hapax: outbox: Options.Telemetry.%w", err)
 	}
 	if o.Clock == nil {
 		o.Clock = machineClock{}
@@ -134,7 +134,7 @@ func defaulted[T comparable](field *T, value T) {
 
 func (o *Options) check() error {
 	refuse := func(field, why string, args ...any) error {
-		return fmt.Errorf("outbox: Options.%s %s", field, fmt.Sprintf(why, args...))
+		return fmt.Errorf("hapax: outbox: Options.%s %s", field, fmt.Sprintf(why, args...))
 	}
 	switch {
 	case len(o.Client) == 0 && !o.Disabled:
@@ -162,19 +162,19 @@ func (o *Options) check() error {
 // Errors that a caller can act on. They are wrapped: test them with errors.Is.
 var (
 	// ErrNotParked means that no parked message has the given id.
-	ErrNotParked = errors.New("outbox: no parked message has this id: see Relay.Parked")
+	ErrNotParked = errors.New("hapax: outbox: no parked message has this id: see Relay.Parked")
 
 	// ErrProgressTopic means that the progress topic of the exactly-once relay cannot be used.
-	ErrProgressTopic = errors.New("outbox: the progress topic cannot be used: create it with cleanup.policy=compact")
+	ErrProgressTopic = errors.New("hapax: outbox: the progress topic cannot be used: create it with cleanup.policy=compact")
 
 	// ErrHangingTransaction means that a Kafka transaction stays open in the progress topic, so that
 	// the committed records after it cannot be read. The relay logs it and tries again. The broker
 	// aborts the transactions of relays in time (see Batch.Time), unless it has lost one: see
 	// docs/failures.md.
-	ErrHangingTransaction = errors.New("outbox: a transaction stays open in the progress topic: find its producer with kafka-transactions.sh find-hanging")
+	ErrHangingTransaction = errors.New("hapax: outbox: a transaction stays open in the progress topic: find its producer with kafka-transactions.sh find-hanging")
 
 	// ErrAlreadyRan is returned by a second call of Run.
-	ErrAlreadyRan = errors.New("outbox: Run was called before: make a new Relay for each run")
+	ErrAlreadyRan = errors.New("hapax: outbox: Run was called before: make a new Relay for each run")
 
-	errLeaseLost = errors.New("outbox: the lease was lost")
+	errLeaseLost = errors.New("hapax: outbox: the lease was lost")
 )

@@ -135,7 +135,7 @@ func (p *progress) keyValue() engine.KeyValue {
 func (p *progress) describe(ctx context.Context, admin *kadm.Client) error {
 	topics, err := admin.ListTopics(ctx, p.topic)
 	if err != nil {
-		return fmt.Errorf("outbox: looking up %s: %w", p.topic, err)
+		return fmt.Errorf("hapax: outbox: looking up %s: %w", p.topic, err)
 	}
 	if err := topics[p.topic].Err; err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrProgressTopic, p.topic, err)
@@ -143,7 +143,7 @@ func (p *progress) describe(ctx context.Context, admin *kadm.Client) error {
 	p.topicID = topics[p.topic].ID
 	configs, err := admin.DescribeTopicConfigs(ctx, p.topic)
 	if err != nil {
-		return fmt.Errorf("outbox: looking up the configuration of %s: %w", p.topic, err)
+		return fmt.Errorf("hapax: outbox: looking up the configuration of %s: %w", p.topic, err)
 	}
 	for _, c := range configs {
 		for _, config := range c.Configs {
@@ -198,7 +198,7 @@ func (p *progress) awaitStable(ctx context.Context, client *kgo.Client, offset i
 		case <-wait.Done():
 		}
 		if err := errors.Join(ctx.Err(), failed); err != nil {
-			return fmt.Errorf("outbox: looking up the last stable offset of %s: %w", p.topic, err)
+			return fmt.Errorf("hapax: outbox: looking up the last stable offset of %s: %w", p.topic, err)
 		}
 		outcome := ""
 		if began == p.next-1 {

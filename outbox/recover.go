@@ -47,7 +47,7 @@ func (c *connection) recover(ctx context.Context) (removed int, err error) {
 	var r *progressReader
 	err = c.during(ctx, recoverTime, func(ctx context.Context) (err error) {
 		if _, _, err = client.ProducerID(ctx); err != nil {
-			return fmt.Errorf("outbox: getting a producer id: %w", err)
+			return fmt.Errorf("hapax: outbox: getting a producer id: %w", err)
 		}
 		r, err = c.openProgress(ctx, secret)
 		return err
@@ -144,7 +144,7 @@ func (c *connection) openProgress(ctx context.Context, secret []byte) (*progress
 	plain := append(slices.Clone(c.shared.opt.Client), kgo.RequiredAcks(kgo.AllISRAcks()))
 	admin, err := c.shared.hooks.NewClient(append(plain, kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
 	if err != nil {
-		return nil, fmt.Errorf("outbox: making a client: %w", err)
+		return nil, fmt.Errorf("hapax: outbox: making a client: %w", err)
 	}
 	defer admin.Close()
 	if err := p.describe(ctx, kadm.NewClient(admin)); err != nil {
@@ -159,7 +159,7 @@ func (c *connection) openProgress(ctx context.Context, secret []byte) (*progress
 		return nil, fmt.Errorf("%w: publishing to it: %w", ErrProgressTopic, err)
 	}
 	if barrier.Offset < 0 {
-		return nil, fmt.Errorf("outbox: the broker has acknowledged a record of %s without its offset", p.topic)
+		return nil, fmt.Errorf("hapax: outbox: the broker has acknowledged a record of %s without its offset", p.topic)
 	}
 	if err := p.awaitStable(ctx, admin, barrier.Offset, stableTime); err != nil {
 		return nil, err
@@ -168,7 +168,7 @@ func (c *connection) openProgress(ctx context.Context, secret []byte) (*progress
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{p.topic: {0: from}}),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 	if err != nil {
-		return nil, fmt.Errorf("outbox: making a client: %w", err)
+		return nil, fmt.Errorf("hapax: outbox: making a client: %w", err)
 	}
 	return &progressReader{progress: p, client: client, end: barrier.Offset}, nil
 }
@@ -190,7 +190,7 @@ func (r *progressReader) read(ctx context.Context) (entries []listed, err error)
 			err = nil
 		}
 		if err := errors.Join(ctx.Err(), err); err != nil {
-			return nil, fmt.Errorf("outbox: reading %s: %w", p.topic, err)
+			return nil, fmt.Errorf("hapax: outbox: reading %s: %w", p.topic, err)
 		}
 		for record := range fetches.RecordsAll() {
 			more, err := p.list(record)

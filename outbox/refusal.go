@@ -9,8 +9,8 @@ import (
 )
 
 var (
-	errBatchTime = errors.New("outbox: the broker did not acknowledge it within Batch.Time")
-	errSilent    = errors.New("outbox: its partition does not answer, while others do: see dedup_outbox_held_partitions")
+	errBatchTime = errors.New("hapax: outbox: the broker did not acknowledge it within Batch.Time")
+	errSilent    = errors.New("hapax: outbox: its partition does not answer, while others do: see dedup_outbox_held_partitions")
 )
 
 // refusals are the broker's errors that concern a message or its topic.

@@ -26,7 +26,7 @@ type Relay struct {
 // New makes a relay of the engine's outbox. Close unregisters its metrics.
 func New(eng *engine.Engine, options Options) (*Relay, error) {
 	if eng == nil {
-		return nil, errors.New("outbox: the engine is nil: open one with engine.Open, and check its error")
+		return nil, errors.New("hapax: outbox: the engine is nil: open one with engine.Open, and check its error")
 	}
 	opt, err := options.withDefaults()
 	if err != nil {
@@ -40,7 +40,7 @@ func New(eng *engine.Engine, options Options) (*Relay, error) {
 	}
 	if !opt.Disabled {
 		if err := checkClient(&opt, eng.Identity()); err != nil {
-			return nil, fmt.Errorf("outbox: Options.Client: %w", err)
+			return nil, fmt.Errorf("hapax: outbox: Options.Client: %w", err)
 		}
 	}
 	if r.shared.metrics, err = newMetrics(r.shared.figures, &r.shared.reach, opt.Telemetry.Registerer); err != nil {

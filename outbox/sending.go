@@ -155,7 +155,7 @@ func (b *sending) await() error {
 			quiet, stopQuiet = b.c.shared.opt.Clock.After(silence)
 		case <-renew:
 			if err := b.c.shared.lease.ensure(b.c.shared.eng, 0); err != nil {
-				return fmt.Errorf("outbox: renewing the lease during a batch: %w", err)
+				return fmt.Errorf("hapax: outbox: renewing the lease during a batch: %w", err)
 			}
 			stopRenew()
 			renew, stopRenew = b.c.shared.opt.Clock.After(b.c.shared.lease.untilRenewal())

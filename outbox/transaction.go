@@ -13,7 +13,7 @@ import (
 	"github.com/hapax-dev/hapax/internal/entry"
 )
 
-var errUnknownOutcome = errors.New("outbox: a Kafka transaction may have committed or not")
+var errUnknownOutcome = errors.New("hapax: outbox: a Kafka transaction may have committed or not")
 
 // publishInTransaction publishes items together with the record of progress that lists them. If one
 // of them fails, none is published. After errUnknownOutcome, and whenever the client was abandoned,
@@ -21,7 +21,7 @@ var errUnknownOutcome = errors.New("outbox: a Kafka transaction may have committ
 func (c *connection) publishInTransaction(items []*item) error {
 	if err := c.client.BeginTransaction(); err != nil {
 		c.abandon()
-		return fmt.Errorf("outbox: beginning a transaction: %w", err)
+		return fmt.Errorf("hapax: outbox: beginning a transaction: %w", err)
 	}
 	if err := c.identify(); err != nil {
 		c.abandon()
@@ -51,7 +51,7 @@ func (c *connection) publishInTransaction(items []*item) error {
 	}
 	c.holdSilent(b)
 	if record.outcome == published && record.by != c.progress.by { // recovery would ignore it
-		record.outcome, record.err = failed, errors.New("outbox: the client has another producer id")
+		record.outcome, record.err = failed, errors.New("hapax: outbox: the client has another producer id")
 	}
 	if record.outcome != published || slices.ContainsFunc(sent, func(i *item) bool { return i.outcome != published }) || overtaken(items) {
 		return c.abort(items, record, len(b.flying) == 0)
@@ -100,7 +100,7 @@ func (c *connection) identify() error {
 	return c.during(context.Background(), c.shared.opt.Batch.Time, func(ctx context.Context) error {
 		id, epoch, err := client.ProducerID(ctx)
 		if err != nil {
-			return fmt.Errorf("outbox: getting the producer id of a transaction: %w", err)
+			return fmt.Errorf("hapax: outbox: getting the producer id of a transaction: %w", err)
 		}
 		c.progress.by = producerID{id, epoch}
 		return nil

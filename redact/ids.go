@@ -63,7 +63,7 @@ func Omitted() IDs { return IDs{mode: omitted} }
 // calls it.
 func (i IDs) Check() error {
 	if i.mode == hashed && len(i.secret) < MinSecretBytes {
-		return fmt.Errorf("redact: the secret of Hashed has %d bytes: use at least %d random ones", len(i.secret), MinSecretBytes)
+		return fmt.Errorf("hapax: redact: the secret of Hashed has %d bytes: use at least %d random ones", len(i.secret), MinSecretBytes)
 	}
 	return nil
 }

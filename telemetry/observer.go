@@ -38,7 +38,7 @@ func NewDetailed(opt Options, detail Detail) (*Observer, error) {
 	}
 	namespace := opt.Namespace
 	if opt, err = opt.Complete(); err != nil {
-		return nil, fmt.Errorf("telemetry: Options.%w", err)
+		return nil, fmt.Errorf("hapax: telemetry: Options.%w", err)
 	}
 	claims := prometheus.NewCounterVec(counterOpts("claims_total",
 		"Verdicts, by scope and outcome. Those given in a transaction count when it commits."),
@@ -71,7 +71,7 @@ func NewDetailed(opt Options, detail Detail) (*Observer, error) {
 		return o, nil
 	}
 	if err := opt.Registerer.Register(o.collector); err != nil {
-		return nil, fmt.Errorf("telemetry: registering the metrics: %w", err)
+		return nil, fmt.Errorf("hapax: telemetry: registering the metrics: %w", err)
 	}
 	return o, nil
 }

@@ -114,9 +114,9 @@ func (d Detail) withDefaults() (Detail, error) {
 	}
 	switch {
 	case d.MaxScopes < 0:
-		return d, errors.New("telemetry: Detail.MaxScopes is negative")
+		return d, errors.New("hapax: telemetry: Detail.MaxScopes is negative")
 	case d.WeeksEvery < 0:
-		return d, errors.New("telemetry: Detail.WeeksEvery is negative")
+		return d, errors.New("hapax: telemetry: Detail.WeeksEvery is negative")
 	}
 	return d, nil
 }

@@ -104,8 +104,8 @@ func (w *watch) latestWeeks() ([]engine.WeekInfo, error) {
 }
 
 var (
-	errSlow  = errors.New("telemetry: no answer from the engine in time")
-	errEnded = errors.New("telemetry: the engine is no longer watched")
+	errSlow  = errors.New("hapax: telemetry: no answer from the engine in time")
+	errEnded = errors.New("hapax: telemetry: the engine is no longer watched")
 )
 
 // A question makes one call at a time. A goroutine that asks meanwhile gets the result of that

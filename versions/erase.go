@@ -38,15 +38,15 @@ func (t *Table) Erase(ctx context.Context, tenant string, key []byte, through ui
 	row := t.rowPrefix(tenant, key)
 	mark, err := t.mark(ctx, row, through)
 	if err != nil {
-		return fmt.Errorf("versions: erasing a row: %w", err)
+		return fmt.Errorf("hapax: versions: erasing a row: %w", err)
 	}
 	for more := true; more; {
 		if more, err = t.removeAfter(ctx, row, mark); err != nil {
-			return fmt.Errorf("versions: erasing a row, which is marked as erased: %w", err)
+			return fmt.Errorf("hapax: versions: erasing a row, which is marked as erased: %w", err)
 		}
 	}
 	if err := driver.In(t.eng, rowSpace).Reclaim(ctx, row); err != nil {
-		return fmt.Errorf("versions: reclaiming the space of an erased row: %w", err)
+		return fmt.Errorf("hapax: versions: reclaiming the space of an erased row: %w", err)
 	}
 	return nil
 }

@@ -207,7 +207,7 @@ func (p *pass) flush() error {
 		now, err = Pruned{Deferred: uint64(p.events)}, nil
 	}
 	if err != nil {
-		return fmt.Errorf("versions: removing replaced versions: %w", err)
+		return fmt.Errorf("hapax: versions: removing replaced versions: %w", err)
 	}
 	p.done.Versions += now.Versions
 	p.done.Deletions += now.Deletions

@@ -70,13 +70,13 @@ var (
 func New(e *engine.Engine, name string, o Options) (*Table, error) {
 	switch {
 	case e == nil:
-		return nil, errors.New("versions: the engine is nil: open one with engine.Open, and check its error")
+		return nil, errors.New("hapax: versions: the engine is nil: open one with engine.Open, and check its error")
 	case name == "" || len(name) > MaxTableBytes:
 		return nil, &RowError{"table name", fmt.Sprintf("has %d bytes: give 1 to %d", len(name), MaxTableBytes)}
 	case o.KeepDeletions < 0:
-		return nil, fmt.Errorf("versions: Options.KeepDeletions is %v: give a positive time, or 0 to keep them forever", o.KeepDeletions)
+		return nil, fmt.Errorf("hapax: versions: Options.KeepDeletions is %v: give a positive time, or 0 to keep them forever", o.KeepDeletions)
 	case o.PruneEvery < 0:
-		return nil, fmt.Errorf("versions: Options.PruneEvery is %v: give a positive time", o.PruneEvery)
+		return nil, fmt.Errorf("hapax: versions: Options.PruneEvery is %v: give a positive time", o.PruneEvery)
 	}
 	if o.PruneEvery == 0 {
 		o.PruneEvery = DefaultPruneEvery
@@ -127,7 +127,7 @@ type RowError struct {
 	Reason string
 }
 
-func (e *RowError) Error() string { return fmt.Sprintf("versions: %s %s", e.What, e.Reason) }
+func (e *RowError) Error() string { return fmt.Sprintf("hapax: versions: %s %s", e.What, e.Reason) }
 
 func checkName(tenant string, key []byte) error {
 	switch {

@@ -42,7 +42,7 @@ const (
 func Of(t time.Time) (Week, error) {
 	s := t.Unix()
 	if s < firstSecond || s > lastSecond {
-		return 0, fmt.Errorf("weekbucket: %s: %w", t.UTC().Format(time.RFC3339), ErrOutOfRange)
+		return 0, fmt.Errorf("hapax: weekbucket: %s: %w", t.UTC().Format(time.RFC3339), ErrOutOfRange)
 	}
 	return Week((s - firstSecond) / secondsInWeek), nil
 }
@@ -68,14 +68,14 @@ func (w Week) String() string {
 func Parse(s string) (Week, error) {
 	t, err := time.Parse(time.DateOnly, s)
 	if err != nil {
-		return 0, fmt.Errorf("weekbucket: parse %q: want a Monday's date such as 2025-05-05: %w", s, err)
+		return 0, fmt.Errorf("hapax: weekbucket: parse %q: want a Monday's date such as 2025-05-05: %w", s, err)
 	}
 	w, err := Of(t)
 	if err != nil {
-		return 0, fmt.Errorf("weekbucket: parse %q: %w", s, ErrOutOfRange)
+		return 0, fmt.Errorf("hapax: weekbucket: parse %q: %w", s, ErrOutOfRange)
 	}
 	if !w.Start().Equal(t) {
-		return 0, fmt.Errorf("weekbucket: parse %q: a %s; its week is named %s", s, t.Weekday(), w)
+		return 0, fmt.Errorf("hapax: weekbucket: parse %q: a %s; its week is named %s", s, t.Weekday(), w)
 	}
 	return w, nil
 }
@@ -92,11 +92,11 @@ func (w Week) AppendKey(dst []byte) []byte {
 // bytes long, and with [ErrOutOfRange] if it names a week after [Max].
 func FromKey(b []byte) (Week, error) {
 	if len(b) != KeySize {
-		return 0, fmt.Errorf("weekbucket: key of %d bytes, want %d", len(b), KeySize)
+		return 0, fmt.Errorf("hapax: weekbucket: key of %d bytes, want %d", len(b), KeySize)
 	}
 	w := Week(binary.BigEndian.Uint32(b))
 	if w > Max {
-		return 0, fmt.Errorf("weekbucket: key %x: %w", b, ErrOutOfRange)
+		return 0, fmt.Errorf("hapax: weekbucket: key %x: %w", b, ErrOutOfRange)
 	}
 	return w, nil
 }

@@ -119,13 +119,13 @@ func (o Options) withDefaults() (Options, error) {
 	o.Secret = slices.Clone(o.Secret)
 	switch {
 	case o.Tenant == nil && !o.SharedKeys:
-		return o, errors.New("grpcidempotency: Options.Tenant is nil: return the authenticated caller of a call, or set Options.SharedKeys if every caller may get the stored replies of all others")
+		return o, errors.New("hapax: grpcidempotency: Options.Tenant is nil: return the authenticated caller of a call, or set Options.SharedKeys if every caller may get the stored replies of all others")
 	case o.Tenant != nil && o.SharedKeys:
-		return o, errors.New("grpcidempotency: Options.Tenant and Options.SharedKeys are set: set one of them")
+		return o, errors.New("hapax: grpcidempotency: Options.Tenant and Options.SharedKeys are set: set one of them")
 	case o.MaxKeysPerTenant < 0:
-		return o, fmt.Errorf("grpcidempotency: Options.MaxKeysPerTenant is %d: give a number of keys, or 0 for no limit", o.MaxKeysPerTenant)
+		return o, fmt.Errorf("hapax: grpcidempotency: Options.MaxKeysPerTenant is %d: give a number of keys, or 0 for no limit", o.MaxKeysPerTenant)
 	case o.MaxReplyBytes < 0 || o.MaxReplyBytes > MaxReplyBytesLimit:
-		return o, fmt.Errorf("grpcidempotency: Options.MaxReplyBytes is %d: give 1 to %d", o.MaxReplyBytes, MaxReplyBytesLimit)
+		return o, fmt.Errorf("hapax: grpcidempotency: Options.MaxReplyBytes is %d: give 1 to %d", o.MaxReplyBytes, MaxReplyBytesLimit)
 	}
 	return o, nil
 }
@@ -151,11 +151,11 @@ func keepByDefault(c codes.Code) bool {
 // checkRetention rejects an invalid window before the first call.
 func (o *Options) checkRetention(eng *engine.Engine) error {
 	if eng == nil {
-		return errors.New("grpcidempotency: the engine is nil: open one with engine.Open, and check its error")
+		return errors.New("hapax: grpcidempotency: the engine is nil: open one with engine.Open, and check its error")
 	}
 	err := eng.CheckEvent(engine.Event{Scope: o.Scope, ID: []byte("r"), Window: o.Retention, Origin: engine.Origin{Topic: queue}})
 	if err != nil {
-		return fmt.Errorf("grpcidempotency: Options.Retention of %v: %w", o.Retention, err)
+		return fmt.Errorf("hapax: grpcidempotency: Options.Retention of %v: %w", o.Retention, err)
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ const (
 // Pub/Subs keep it.
 func UUID(m *message.Message) (string, error) {
 	if m.UUID == "" {
-		return "", errors.New("watermilldedup: the message has no UUID: have its producer set one, or use another Options.Key")
+		return "", errors.New("hapax: watermilldedup: the message has no UUID: have its producer set one, or use another Options.Key")
 	}
 	return m.UUID, nil
 }
@@ -81,7 +81,7 @@ func UUID(m *message.Message) (string, error) {
 func New(eng *engine.Engine, options Options) (message.HandlerMiddleware, error) {
 	o := options
 	if o.Key == nil {
-		return nil, errors.New("watermilldedup: Options.Key is nil: give UUID, or another function that returns a message's key")
+		return nil, errors.New("hapax: watermilldedup: Options.Key is nil: give UUID, or another function that returns a message's key")
 	}
 	if o.Scope == "" {
 		o.Scope = DefaultScope

@@ -22,7 +22,7 @@ type delivery struct {
 	produced []*message.Message
 }
 
-var errPoisoned = errors.New("watermilldedup: a middleware inside has put the message into the poison queue")
+var errPoisoned = errors.New("hapax: watermilldedup: a middleware inside has put the message into the poison queue")
 
 // handle calls the handler and returns its produced messages, encoded. After a failure the message
 // is again as it was delivered, for a middleware that retries it or publishes it elsewhere, and for

@@ -18,7 +18,7 @@ import (
 // one.
 const producedForm = 1
 
-var errProduced = errors.New("watermilldedup: the result of the key is not that of this package: give the handler a scope of its own (Options.Scope)")
+var errProduced = errors.New("hapax: watermilldedup: the result of the key is not that of this package: give the handler a scope of its own (Options.Scope)")
 
 func encode(messages []*message.Message) []byte {
 	if len(messages) == 0 {

@@ -33,11 +33,11 @@ var _ middleware.ExpiringKeyRepository = (*Repository)(nil)
 func NewRepository(eng *engine.Engine, scope string, window time.Duration) (*Repository, error) {
 	switch {
 	case eng == nil:
-		return nil, errors.New("watermilldedup: the engine is nil: open one with engine.Open, and check its error")
+		return nil, errors.New("hapax: watermilldedup: the engine is nil: open one with engine.Open, and check its error")
 	case scope == "":
-		return nil, errors.New("watermilldedup: the scope is empty: name the consumer")
+		return nil, errors.New("hapax: watermilldedup: the scope is empty: name the consumer")
 	case window < time.Millisecond || window > limits.ArrivalWindow:
-		return nil, fmt.Errorf("watermilldedup: the window is %v: give 1ms to %v", window, limits.ArrivalWindow)
+		return nil, fmt.Errorf("hapax: watermilldedup: the window is %v: give 1ms to %v", window, limits.ArrivalWindow)
 	}
 	return &Repository{eng, scope, window}, nil
 }
@@ -54,11 +54,11 @@ func (r *Repository) IsDuplicate(ctx context.Context, key string) (bool, error) 
 	})
 	switch {
 	case err != nil:
-		return false, fmt.Errorf("watermilldedup: the key cannot be judged: %w", err)
+		return false, fmt.Errorf("hapax: watermilldedup: the key cannot be judged: %w", err)
 	case res.Verdict == engine.Claimed:
 		return false, nil
 	case res.Verdict == engine.Duplicate:
 		return true, nil
 	}
-	return false, fmt.Errorf("watermilldedup: the key is %v: another caller holds it, deliver the message again later", res.Verdict)
+	return false, fmt.Errorf("hapax: watermilldedup: the key is %v: another caller holds it, deliver the message again later", res.Verdict)
 }

@@ -87,11 +87,11 @@ type Filter struct {
 func New(eng *engine.Engine, options Options) (*Filter, error) {
 	switch {
 	case eng == nil:
-		return nil, errors.New("seen: the engine is nil: open one with engine.Open, and check its error")
+		return nil, errors.New("hapax: seen: the engine is nil: open one with engine.Open, and check its error")
 	case strings.TrimSpace(options.Scope) == "" || len(options.Scope) > limits.ScopeBytes:
-		return nil, fmt.Errorf("seen: Options.Scope is %q: give a name of at most %d bytes that is not blank", options.Scope, limits.ScopeBytes)
+		return nil, fmt.Errorf("hapax: seen: Options.Scope is %q: give a name of at most %d bytes that is not blank", options.Scope, limits.ScopeBytes)
 	case options.Window != 0 && options.Window < time.Millisecond:
-		return nil, fmt.Errorf("seen: Options.Window is %v: give at least 1ms, or 0", options.Window)
+		return nil, fmt.Errorf("hapax: seen: Options.Window is %v: give at least 1ms, or 0", options.Window)
 	}
 	if err := options.Identify.Validate(); err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func New(eng *engine.Engine, options Options) (*Filter, error) {
 		ev.Time = time.Now()
 	}
 	if err := eng.CheckEvent(ev); err != nil {
-		return nil, fmt.Errorf("seen: Options.Window: %w", err)
+		return nil, fmt.Errorf("hapax: seen: Options.Window: %w", err)
 	}
 	return &Filter{eng, options}, nil
 }
@@ -125,9 +125,9 @@ func (c *Claim) Err() error {
 	case engine.Claimed, engine.Duplicate:
 		return nil
 	case engine.Failed:
-		return fmt.Errorf("seen: record %s/%d@%d: %w", c.Record.Topic, c.Record.Partition, c.Record.Offset, c.Result.Err)
+		return fmt.Errorf("hapax: seen: record %s/%d@%d: %w", c.Record.Topic, c.Record.Partition, c.Record.Offset, c.Result.Err)
 	}
-	return fmt.Errorf("seen: record %s/%d@%d is %v", c.Record.Topic, c.Record.Partition, c.Record.Offset, c.Result.Verdict)
+	return fmt.Errorf("hapax: seen: record %s/%d@%d is %v", c.Record.Topic, c.Record.Partition, c.Record.Offset, c.Result.Verdict)
 }
 
 // rejected reports whether Options.Reject is to be called for the record.
@@ -239,7 +239,7 @@ func (f *Filter) Release(ctx context.Context, claims []Claim) error {
 			return nil
 		}, engine.Retries(100))
 		if err != nil {
-			return fmt.Errorf("seen: %d claims could not be released, their records are not returned again: %w", len(claims), err)
+			return fmt.Errorf("hapax: seen: %d claims could not be released, their records are not returned again: %w", len(claims), err)
 		}
 		claims = claims[n:]
 	}
