@@ -20,36 +20,6 @@ func impatient(o *Options) {
 	o.SilenceTimeout, o.lagInterval = 50*time.Millisecond, 10*time.Millisecond
 }
 
-// The client retries errors of a broker's disk silently.
-func TestPartitionThatGetsNoRecordsIsReported(t *testing.T) {
-	kafkatest.EmbeddedOnly(t)
-	r := newRig(t, 1)
-	r.send(t, 0, "a")
-	m := r.start(t, r.work(1, nil), impatient, rarely) // its checks do not depend on commits
-	r.untilStored(t, 0, 1)
-	h := r.Cluster(t).Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: r.topic, Err: kerr.KafkaStorageError, Count: -1})
-	r.send(t, 0, numbered("b", 100)...)
-	e := m.stoppedOne(t)
-	for ; e.Reason != "silent"; e = m.stoppedOne(t) {
-	}
-	if !errors.Is(e, ErrSilent) {
-		t.Errorf("stopped: %v", e)
-	}
-	kafkatest.Until(t, "the silence", func() bool { // an earlier silence may have ended
-		s := m.parts.get(topicPartition{r.topic, 0}).status()
-		return s.stop != nil && s.stop.Reason == "silent"
-	})
-	m.counts(t, 1, "partition_stopped", "silent")
-	m.counts(t, 100, "lag_records")
-	h.Remove()
-	r.untilStored(t, 0, 101)
-	kafkatest.Until(t, "the end of the silence", func() bool { return len(m.Stopped()) == 0 && m.metric(t, "lag_records") == 0 })
-	m.stop(t)
-	if !m.logs.has("partition continues") {
-		t.Errorf("it is not logged that the partition continues:\n%s", m.logs)
-	}
-}
-
 func TestLastingErrorIsLoggedAtIntervals(t *testing.T) {
 	kafkatest.EmbeddedOnly(t)
 	for name, read := range map[string]bool{"a record waits": false, "all is read": true} {
