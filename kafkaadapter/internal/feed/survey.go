@@ -8,6 +8,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/hapax-dev/hapax/internal/crc32c"
 )
 
 // A Survey is the result of a raw fetch of a part of a log: the offsets of the records that a
@@ -46,6 +48,9 @@ func NewSurvey(raw *kmsg.FetchResponseTopicPartition, topic string, offset int64
 	one.AbortedTransactions = slices.Clone(raw.AbortedTransactions)
 	for rest := raw.RecordBatches; len(rest) > 0; {
 		one.RecordBatches, rest = cutBatch(rest)
+		if s.take(one.RecordBatches, d) {
+			continue
+		}
 		o.Offset = s.to
 		f, next := kgo.ProcessFetchPartition(o, &one, d, nil)
 		if large := (*kgo.ErrDecompressTooLarge)(nil); errors.As(f.Err, &large) && large.Offset > offset {
@@ -71,6 +76,52 @@ func NewSurvey(raw *kmsg.FetchResponseTopicPartition, topic string, offset int64
 		return Survey{}, fmt.Errorf("the broker returned nothing from offset %d", offset)
 	}
 	return s, nil
+}
+
+// take adds the offsets of a batch that belongs to no transaction. It takes none and returns false if the client's
+// own rules must decide what is in the batch: also where anything about it is wrong.
+func (s *Survey) take(b []byte, d *Decompressor) bool {
+	const head, crcEnd, transactionalOrControl = 12, 21, 3 << 4
+	var batch kmsg.RecordBatch
+	if err := batch.ReadFrom(b); err != nil || batch.Magic != 2 || batch.Attributes&transactionalOrControl != 0 ||
+		head+int(batch.Length) != len(b) || batch.CRC != int32(crc32c.Checksum(b[crcEnd:])) || batch.FirstOffset < 0 || batch.NumRecords < 0 {
+		return false
+	}
+	in, err := d.Decompress(batch.Records, kgo.CompressionCodecType(batch.Attributes&7))
+	if err != nil {
+		return false
+	}
+	records, before := s.records, int64(-1)
+	for range batch.NumRecords {
+		delta, size := offsetDelta(in)
+		if size == 0 || delta <= before || delta > int64(batch.LastOffsetDelta) {
+			return false
+		}
+		in, before = in[size:], delta
+		if at := batch.FirstOffset + delta; at >= s.to {
+			records = append(records, at)
+		}
+	}
+	s.records, s.to = records, max(s.to, batch.FirstOffset+int64(batch.LastOffsetDelta)+1)
+	return true
+}
+
+// offsetDelta returns the distance of the first record's offset from that of its batch, and the record's size. The
+// size is 0 if the record is damaged.
+func offsetDelta(in []byte) (delta int64, size int) {
+	length, used := binary.Varint(in)
+	if used <= 0 || length < 1 || length > int64(len(in)-used) {
+		return 0, 0
+	}
+	size = used + int(length)
+	rest := in[used+1 : size] // without the attributes, which are not used
+	if _, used = binary.Varint(rest); used <= 0 {
+		return 0, 0 // the time
+	}
+	if delta, used = binary.Varint(rest[used:]); used <= 0 {
+		return 0, 0
+	}
+	return delta, size
 }
 
 // cutBatch returns the first batch of a part of the log, and the rest. A part of a batch is all that is left.

@@ -116,3 +116,84 @@ func TestSurveyDecompressesEachBatchOnce(t *testing.T) {
 		t.Error("a survey of nothing")
 	}
 }
+
+// The offsets that are read here are those that the client reads, whatever the bytes of a batch are. Only where the
+// client stops at a record that is damaged may there be more.
+func TestSurveyReadsWhatTheClientReads(t *testing.T) {
+	d, err := NewDecompressor(NewMemory(1<<20, 1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := batch(nil, 10, 9, int16(kgo.CodecZstd), []byte("key"), 0, 3, 9)
+	plain := batch(nil, 10, 9, 0, []byte("key"), 0, 3, 9)
+	check := func(b []byte, from int64) (taken bool) {
+		o := kgo.ProcessFetchPartitionOpts{Offset: from, IsolationLevel: kgo.ReadCommitted(), KeepControlRecords: true}
+		f, next := kgo.ProcessFetchPartition(o, &kmsg.FetchResponseTopicPartition{RecordBatches: b}, d.Uncounted(), nil)
+		s := Survey{from: from, to: from}
+		if !s.take(b, d.Uncounted()) {
+			if s.to != from || s.records != nil {
+				t.Fatalf("%x: not taken, but %+v", b, s)
+			}
+			return false
+		}
+		var want []int64
+		for _, r := range f.Records {
+			want = append(want, r.Offset)
+		}
+		if f.Err != nil || s.to < next || len(s.records) < len(want) || !slices.Equal(s.records[:len(want)], want) || s.to == next && len(s.records) > len(want) {
+			t.Fatalf("%x from %d: %+v, but the client reads %v up to %d, %v", b, from, s, want, next, f.Err)
+		}
+		return true
+	}
+	for from := range int64(25) {
+		if !check(whole, from) || !check(plain, from) {
+			t.Errorf("a batch is not taken from offset %d", from)
+		}
+	}
+	if check(batch(nil, 10, 9, 1<<4, nil, 0), 10) || check(batch(nil, 10, 0, 3<<4, []byte{0, 0, 0, 1}, 0), 10) {
+		t.Error("a batch of a transaction is taken")
+	}
+	taken := 0
+	for _, b := range [][]byte{whole, plain} {
+		for i := range b {
+			for bit := range 8 {
+				damaged := slices.Clone(b)
+				damaged[i] ^= 1 << bit
+				check(damaged, 10)
+				if i < 21 { // the checksum of the rest is right again
+					continue
+				}
+				binary.BigEndian.PutUint32(damaged[17:], crc32.Checksum(damaged[21:], crc32.MakeTable(crc32.Castagnoli)))
+				if check(damaged, 10) {
+					taken++
+				}
+			}
+		}
+	}
+	if taken == 0 {
+		t.Error("no batch was changed and taken")
+	}
+}
+
+func BenchmarkSurvey(b *testing.B) {
+	d, err := NewDecompressor(NewMemory(1<<30, 1000))
+	if err != nil {
+		b.Fatal(err)
+	}
+	var log []byte
+	var deltas []int64
+	for i := range int64(500) {
+		deltas = append(deltas, 2*i+1)
+	}
+	for i := range int64(40) {
+		log = batch(log, i*1000, 999, int16(kgo.CodecZstd), []byte("a key of some length"), deltas...)
+	}
+	raw := &kmsg.FetchResponseTopicPartition{RecordBatches: log}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := NewSurvey(raw, "in", 0, d); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/20000, "ns/record")
+}
