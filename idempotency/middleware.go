@@ -84,15 +84,16 @@ func (m *middleware) receive(w http.ResponseWriter, r *http.Request, next http.H
 }
 
 // claim claims the key of a request. While another request with the key is in progress, claim waits
-// for it, up to Options.Wait.
-func (m *middleware) claim(ctx context.Context, ev engine.Event) (engine.Result, error) {
+// for it, up to Options.Wait. It also returns when the last attempt began.
+func (m *middleware) claim(ctx context.Context, ev engine.Event) (engine.Result, time.Time, error) {
 	const shortest, longest = 10 * time.Millisecond, 250 * time.Millisecond
 	end := time.Now().Add(m.opt.Wait)
 	for pause := shortest; ; pause = min(2*pause, longest) {
+		began := time.Now()
 		res, err := m.claimOnce(ctx, ev)
 		busy := res.Verdict == engine.Pending || res.Verdict == engine.InFlight
 		if left := time.Until(end); err != nil || !busy || left <= 0 || wait.For(ctx, min(pause, left)) != nil {
-			return res, err
+			return res, began, err
 		}
 	}
 }
@@ -109,7 +110,7 @@ func (m *middleware) claimOnce(ctx context.Context, ev engine.Event) (engine.Res
 
 // answer claims the key of a request and acts on the verdict.
 func (m *middleware) answer(w http.ResponseWriter, r *http.Request, tenant string, ev engine.Event, next http.Handler) {
-	res, err := m.claim(r.Context(), ev)
+	res, began, err := m.claim(r.Context(), ev)
 	if err != nil {
 		m.report(r, err)
 		if _, bad := errors.AsType[*engine.EventError](err); bad { // the store has not failed, so FailOpen does not apply
@@ -125,7 +126,7 @@ func (m *middleware) answer(w http.ResponseWriter, r *http.Request, tenant strin
 	}
 	switch res.Verdict {
 	case engine.Claimed:
-		m.run(w, r, tenant, res.Lease, next)
+		m.run(w, r, tenant, res.Lease, began, next)
 	case engine.Duplicate:
 		m.replay(w, r, res.Record.Data)
 	case engine.Mismatch:
@@ -140,24 +141,43 @@ func (m *middleware) answer(w http.ResponseWriter, r *http.Request, tenant strin
 	}
 }
 
-// run runs the handler unless the tenant has too many keys.
-func (m *middleware) run(w http.ResponseWriter, r *http.Request, tenant string, lease *engine.Lease, next http.Handler) {
-	x := newRun(m, w, r, tenant, lease)
-	ctx, cancel := context.WithTimeout(r.Context(), m.opt.Lease) // nothing renews the lease meanwhile
-	ok, err := m.quota.Enter(ctx, tenant)
-	cancel()
-	if ok {
+// run runs the handler unless the tenant has too many keys. The lease counts from began at the earliest.
+func (m *middleware) run(w http.ResponseWriter, r *http.Request, tenant string, lease *engine.Lease, began time.Time, next http.Handler) {
+	x := newRun(m, w, r, tenant, lease, began)
+	ok, err := x.enter()
+	if x.isCounted {
 		defer m.quota.Leave(tenant)
+	}
+	switch {
+	case ok:
 		x.serve(next)
+		return
+	case err == nil:
+		_ = x.release() // reported
+		refuse(w, http.StatusTooManyRequests, problemTooMany, "the caller has used too many keys: wait until earlier ones expire")
+		return
+	case errors.Is(err, engine.ErrLeaseLost):
+		m.refuseBusy(w, 0)
 		return
 	}
 	_ = x.release() // reported
-	if err != nil {
-		m.report(r, err)
-		m.refuseStore(w)
-		return
+	m.refuseStore(w)
+}
+
+// enter reports whether the handler may run: its tenant has not too many keys, and the lease lasts. With FailOpen it
+// may also run if the store does not say so in time.
+func (x *run) enter() (ok bool, err error) {
+	ctx, cancel := context.WithTimeout(x.r.Context(), x.patience()) // nothing renews the lease meanwhile
+	defer cancel()
+	if ok, err = x.m.quota.Enter(ctx, x.tenant); ok {
+		x.isCounted = true
+		err = x.kept.Ensure(ctx)
 	}
-	refuse(w, http.StatusTooManyRequests, problemTooMany, "the caller has used too many keys: wait until earlier ones expire")
+	if err != nil {
+		x.m.report(x.r, err)
+		return x.m.opt.FailOpen && !errors.Is(err, engine.ErrLeaseLost) && x.r.Context().Err() == nil, err
+	}
+	return ok, nil
 }
 
 func (m *middleware) replay(w http.ResponseWriter, r *http.Request, data string) {

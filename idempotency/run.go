@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
+	"github.com/hapax-dev/hapax/internal/renewal"
 )
 
 // A run is one call of the handler, under the lease on its key. After it has called the handler,
@@ -17,9 +18,11 @@ type run struct {
 	w     http.ResponseWriter
 	r     *http.Request // the handler gets a copy
 	lease *engine.Lease
+	kept  renewal.Lease
 	rec   *recorder
 
-	tenant string
+	tenant    string
+	isCounted bool // in the tenant's number of keys
 
 	work     context.Context         // the handler's
 	cancel   context.CancelCauseFunc // of work
@@ -33,8 +36,9 @@ type run struct {
 	undone  bool       // Update has failed
 }
 
-func newRun(m *middleware, w http.ResponseWriter, r *http.Request, tenant string, lease *engine.Lease) *run {
+func newRun(m *middleware, w http.ResponseWriter, r *http.Request, tenant string, lease *engine.Lease, began time.Time) *run {
 	x := &run{m: m, w: w, r: r, tenant: tenant, lease: lease, stop: func() {}, renewing: make(chan struct{}, 1)}
+	x.kept = renewal.Lease{Of: m.opt.Lease, From: began, Renew: x.renew}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	x.work, x.cancel = context.WithValue(ctx, updaterKey{}, updater(x)), cancel
 	x.rec = &recorder{w: w, limit: m.opt.MaxResponseBytes, header: http.Header{}, overflow: x.overflow, ctx: r.Context()}
@@ -71,25 +75,13 @@ func serveCopy(ctx context.Context, next http.Handler, w http.ResponseWriter, r 
 // startRenewals renews the lease until stop is called. It cancels the handler's context once the
 // lease is lost.
 func (x *run) startRenewals() {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(x.r.Context()))
-	ended := make(chan struct{})
-	x.stop = sync.OnceFunc(func() { cancel(); <-ended })
-	go func() {
-		defer close(ended)
-		tick := time.NewTicker(x.m.opt.Lease / 3)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-			if err := x.renew(ctx); errors.Is(err, engine.ErrLeaseLost) {
-				x.cancel(err)
-				return
-			}
+	x.stop = sync.OnceFunc(x.kept.Keep(x.r.Context(), func(err error) bool {
+		isLost := errors.Is(err, engine.ErrLeaseLost)
+		if isLost {
+			x.cancel(err)
 		}
-	}()
+		return isLost
+	}))
 }
 
 // renew renews the lease unless the key is finished. ctx ends with the renewals.
@@ -202,18 +194,26 @@ func (x *run) fail(canceled bool) error {
 // ending returns a context for the end of the run, which does not end when the client has gone. It
 // ends after the lease at the latest, when a retry can take the key over.
 func (x *run) ending() (context.Context, context.CancelFunc) {
-	patience := x.m.opt.Lease
+	return context.WithTimeout(context.WithoutCancel(x.r.Context()), x.patience())
+}
+
+// patience is how long the store may stall.
+func (x *run) patience() time.Duration {
 	if x.m.opt.FailOpen {
-		patience = min(patience, failOpenAfter)
+		return min(x.m.opt.Lease, failOpenAfter)
 	}
-	return context.WithTimeout(context.WithoutCancel(x.r.Context()), patience)
+	return x.m.opt.Lease
 }
 
 func (x *run) finish(kept *response) error {
 	x.stop()
 	ctx, cancel := x.ending()
 	defer cancel()
-	err := x.m.quota.Finish(ctx, x.m.eng, x.lease, kept.encodeFor(x.m.opt.KeepCredentials), x.tenant)
+	counter := x.m.quota
+	if !x.isCounted {
+		counter = nil
+	}
+	err := counter.Finish(ctx, x.m.eng, x.lease, kept.encodeFor(x.m.opt.KeepCredentials), x.tenant)
 	if err != nil {
 		x.m.report(x.r, err)
 	}

@@ -122,3 +122,75 @@ func TestAStallAtTheCountOfKeysEndsWithTheLease(t *testing.T) {
 		e.Close()
 	})
 }
+
+// The lease counts from before the key is durable. A handler whose key was late does not run beside another one.
+func TestALateClaimIsRenewedBeforeItsHandler(t *testing.T) {
+	for name, late := range map[string]time.Duration{"after the first renewal": 8 * time.Second, "after the lease": 25 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := storetest.NewMem(storage.Identity{})
+				e := openEngine(t, m, nil)
+				running, most := 0, 0
+				h := protect(t, e, idempotency.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+					running++
+					most = max(most, running)
+					time.Sleep(5 * time.Second)
+					running--
+					w.WriteHeader(http.StatusCreated)
+				})
+				m.HoldSyncs()
+				first := make(chan int, 1)
+				go func() { first <- do(h, post("k", "")).Code }()
+				time.Sleep(late)
+				m.ReleaseSyncs()
+				synctest.Wait()
+				for range 10 { // they would take it over
+					if do(h, post("k", "")).Code == http.StatusCreated {
+						break
+					}
+					time.Sleep(time.Second)
+				}
+				if code := <-first; code != http.StatusCreated || most != 1 {
+					t.Errorf("status %d; %d handlers ran at once", code, most)
+				}
+				e.Close()
+			})
+		})
+	}
+}
+
+// FailOpen runs the handler although the number of the tenant's keys cannot be read.
+func TestFailOpenWhileTheStoreStallsAtTheCountOfKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := storetest.NewMem(storage.Identity{})
+		e := openEngine(t, m, nil)
+		handler, runs := counting()
+		stall := true
+		o := idempotency.Options{FailOpen: true, MaxKeysPerTenant: 2, Clock: func() time.Time {
+			if stall {
+				stall = false
+				m.HoldSyncs()
+				go func() {
+					if err := e.Update(context.WithoutCancel(t.Context()), func(tx *engine.Tx) error { return tx.Put([]byte("k"), nil) }); err != nil {
+						t.Error(err)
+					}
+				}()
+				synctest.Wait()
+			}
+			return time.Now()
+		}}
+		h := protect(t, e, o, handler)
+		began := time.Now()
+		w := do(h, post("k", ""))
+		want(t, w, 201, false)
+		if took := time.Since(began); took > 11*time.Second || runs.Load() != 1 {
+			t.Errorf("answered after %v, %d runs", took, runs.Load())
+		}
+		m.ReleaseSyncs()
+		synctest.Wait()
+		for _, key := range []string{"l", "m"} {
+			want(t, do(h, post(key, "")), 201, false)
+		}
+		e.Close()
+	})
+}

@@ -167,3 +167,81 @@ func TestACopyThatWasSentWithinTheWindowIsADuplicateAfterAnOutage(t *testing.T) 
 		h.want(t, 2)
 	})
 }
+
+// The lease counts from before the claim is durable. A handler whose claim was late does not run beside another one.
+func TestALateClaimIsRenewedBeforeItsHandler(t *testing.T) {
+	for name, late := range map[string]time.Duration{"after the first renewal": 8 * time.Second, "after the lease": 25 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				running, most := 0, 0
+				f := r.wrap(func(context.Context, message) error {
+					running++
+					most = max(most, running)
+					time.Sleep(5 * time.Second)
+					running--
+					return nil
+				}, func(o *listener.Options[message]) { o.Lease = 10 * time.Second })
+				r.mem.HoldSyncs()
+				first := make(chan error, 1)
+				go func() { first <- f(ctx, message{"a"}) }()
+				time.Sleep(late)
+				r.mem.ReleaseSyncs()
+				synctest.Wait()
+				for range 10 { // they would take it over
+					if err := f(ctx, message{"a"}); err == nil {
+						break
+					} else if !errors.Is(err, listener.ErrInProgress) {
+						t.Error(err)
+					}
+					time.Sleep(time.Second)
+				}
+				wantNil(t, <-first)
+				if most != 1 {
+					t.Errorf("%d handlers ran at once", most)
+				}
+				r.eng.Close()
+			})
+		})
+	}
+}
+
+// FailOpen handles a message although the count of its group cannot be read.
+func TestFailOpenWhileTheStoreStallsAtTheGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var h counting
+		stall := true
+		f := r.wrap(h.handle, func(o *listener.Options[message]) {
+			o.FailOpen, o.MaxPerGroup = true, 2
+			o.Group = func(message) string {
+				if stall {
+					stall = false
+					r.mem.HoldSyncs()
+					go func() {
+						if err := r.eng.Update(ctx, func(tx *engine.Tx) error { return tx.Put([]byte("k"), nil) }); err != nil {
+							t.Error(err)
+						}
+					}()
+					synctest.Wait()
+				}
+				return "all"
+			}
+		})
+		began := time.Now()
+		wantNil(t, f(ctx, message{"a"}))
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		h.want(t, 1)
+		r.wantCount("fail_open", 1)
+		r.wantCount("failed", 0)
+		r.mem.ReleaseSyncs()
+		synctest.Wait()
+		for _, id := range []string{"b", "c"} {
+			wantNil(t, f(ctx, message{id}))
+		}
+		h.want(t, 3)
+		r.eng.Close()
+	})
+}

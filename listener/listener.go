@@ -13,6 +13,7 @@ import (
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/limits"
 	"github.com/hapax-dev/hapax/internal/quota"
+	"github.com/hapax-dev/hapax/internal/renewal"
 	"github.com/hapax-dev/hapax/internal/wait"
 )
 
@@ -103,6 +104,7 @@ func (l *listener[M]) receive(ctx context.Context, message M) ([]byte, error) {
 	if !l.Options.AtMostOnce {
 		ev.Lease = l.Options.Lease
 	}
+	began := time.Now() // before the lease
 	d := l.waits.begin(l.Options.Telemetry.IDs.Attr("correlation_id", id))
 	defer d.end()
 	r, err := l.claim(ctx, ev)
@@ -111,7 +113,7 @@ func (l *listener[M]) receive(ctx context.Context, message M) ([]byte, error) {
 		if r.Lease == nil {
 			return l.run(ctx, d, message)
 		}
-		return l.runLeased(ctx, d, message, id, r.Lease)
+		return l.runLeased(ctx, d, message, id, r.Lease, began)
 	case engine.Duplicate:
 		l.count(duplicate)
 		l.logDuplicate(ctx, id, &r.Record)
@@ -195,16 +197,30 @@ func (l *listener[M]) run(ctx context.Context, d *delivery, message M) ([]byte, 
 	return result, err
 }
 
-// runLeased calls the handler, renews the lease while it runs, and then ends the claim.
-func (l *listener[M]) runLeased(ctx context.Context, d *delivery, message M, id string, lease *engine.Lease) ([]byte, error) {
-	group, err := l.enter(ctx, message, id, lease)
+// runLeased calls the handler, renews the lease, which counts from began at the earliest, while it runs, and then ends
+// the claim.
+func (l *listener[M]) runLeased(ctx context.Context, d *delivery, message M, id string, lease *engine.Lease, began time.Time) ([]byte, error) {
+	kept := renewal.Lease{Of: l.Options.Lease, From: began, Renew: func(ctx context.Context) error {
+		_, err := l.eng.Renew(ctx, lease, l.Options.Lease)
+		return err
+	}}
+	group, ok, err := l.enter(ctx, message, id, lease, &kept)
 	if err != nil {
 		return nil, err
 	}
-	defer l.quota.Leave(group)
+	if ok {
+		defer l.quota.Leave(group)
+	}
 	work, lost := context.WithCancelCause(ctx)
 	defer lost(nil)
-	stop := l.keep(ctx, lease, lost)
+	stop := kept.Keep(ctx, func(err error) bool {
+		// Any other error comes from the store, and Finish or Release return it too.
+		isLost := errors.Is(err, engine.ErrLeaseLost)
+		if isLost {
+			lost(err)
+		}
+		return isLost
+	})
 	ctx = context.WithoutCancel(ctx) // the claim must end even if the queue shuts down
 	returned := false
 	defer func() {
@@ -222,28 +238,41 @@ func (l *listener[M]) runLeased(ctx context.Context, d *delivery, message M, id 
 	if err != nil {
 		return nil, l.release(ctx, id, lease, err)
 	}
-	if err := l.finish(ctx, id, group, lease, result); err != nil {
+	if err := l.finish(ctx, id, group, ok, lease, result); err != nil {
 		return nil, err
 	}
 	return result, nil
 }
 
-// enter returns the group of a message. If the group has too many messages, it releases the claim.
-func (l *listener[M]) enter(ctx context.Context, message M, id string, lease *engine.Lease) (group string, err error) {
-	if l.quota == nil {
-		return "", nil
-	}
-	group = strings.Clone(l.Options.Group(message))
+// enter returns the group of a message, and whether it counts there, once the lease lasts long enough for the handler.
+// If the group has too many messages, it releases the claim.
+func (l *listener[M]) enter(ctx context.Context, message M, id string, lease *engine.Lease, kept *renewal.Lease) (group string, ok bool, err error) {
 	bound, cancel := context.WithTimeout(ctx, l.patience()) // the claim is not renewed meanwhile
 	defer cancel()
-	ok, err := l.quota.Enter(bound, group)
-	if ok {
-		return group, nil
+	if l.quota != nil {
+		group = strings.Clone(l.Options.Group(message))
+		if ok, err = l.quota.Enter(bound, group); !ok && err == nil {
+			err = ErrTooMany
+		}
 	}
-	if err = stalled(ctx, bound, err); err == nil {
-		err = ErrTooMany
+	if err == nil {
+		if err = kept.Ensure(bound); err == nil {
+			return group, ok, nil
+		}
+		if ok {
+			l.quota.Leave(group)
+		}
 	}
-	return "", l.release(context.WithoutCancel(ctx), id, lease, fmt.Errorf("%w: %s", err, l.Options.Telemetry.IDs.Text(id)))
+	switch err = stalled(ctx, bound, err); {
+	case errors.Is(err, ErrTooMany):
+	case errors.Is(err, engine.ErrLeaseLost):
+		l.count(leaseLost)
+		return "", false, fmt.Errorf("listener: message %s was claimed too late: %w", l.Options.Telemetry.IDs.Text(id), err)
+	case l.Options.FailOpen && ctx.Err() == nil:
+		l.warnOpen(ctx, id, err)
+		return group, false, nil
+	}
+	return "", false, l.release(context.WithoutCancel(ctx), id, lease, fmt.Errorf("%w: %s", err, l.Options.Telemetry.IDs.Text(id)))
 }
 
 // patience is how long the end of a claim may take while the store stalls: at most the lease, after
@@ -266,11 +295,16 @@ func (l *listener[M]) release(ctx context.Context, id string, lease *engine.Leas
 	return cause
 }
 
-// finish makes the claim of a message that was handled done, with its result.
-func (l *listener[M]) finish(ctx context.Context, id, group string, lease *engine.Lease, result []byte) error {
+// finish makes the claim of a message that was handled done, with its result. The message is counted in its group if
+// counts is set.
+func (l *listener[M]) finish(ctx context.Context, id, group string, counts bool, lease *engine.Lease, result []byte) error {
 	ending, cancel := context.WithTimeout(ctx, l.patience())
 	defer cancel()
-	err := l.quota.Finish(ending, l.eng, lease, result, group)
+	counter := l.quota
+	if !counts {
+		counter = nil
+	}
+	err := counter.Finish(ending, l.eng, lease, result, group)
 	switch {
 	case err == nil:
 		l.count(handled)
@@ -285,34 +319,6 @@ func (l *listener[M]) finish(ctx context.Context, id, group string, lease *engin
 		l.count(storeError)
 	}
 	return fmt.Errorf("hapax: listener: message %s was handled, and its claim could not be finished: %w", l.Options.Telemetry.IDs.Text(id), err)
-}
-
-// keep renews the lease until stop is called, and calls lost when another listener has taken the
-// claim over. stop waits for a renewal in progress.
-func (l *listener[M]) keep(ctx context.Context, lease *engine.Lease, lost context.CancelCauseFunc) (stop func()) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		tick := time.NewTicker(l.Options.Lease / 3)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-			// Any other error comes from the store, and Finish or Release return it too.
-			if _, err := l.eng.Renew(ctx, lease, l.Options.Lease); errors.Is(err, engine.ErrLeaseLost) {
-				lost(err)
-				return
-			}
-		}
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
 }
 
 func (l *listener[M]) warnOpen(ctx context.Context, id string, err error) {
