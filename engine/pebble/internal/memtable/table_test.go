@@ -3,6 +3,7 @@ package memtable
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"maps"
@@ -289,6 +290,24 @@ func TestGoldenPacked(t *testing.T) {
 	for n := 1; n < len(packed); n++ {
 		if got, err := unpack(packed[:n]); err == nil && len(got) == len(claims) {
 			t.Errorf("cut to %d bytes: %v", n, got)
+		}
+	}
+}
+
+// A packed batch has one form: what all tails share is not repeated, and what has no tail shares none.
+func TestPackedBatchInAnotherFormIsDamaged(t *testing.T) {
+	const bucket = "61000100019cd4"
+	for name, form := range map[string]string{
+		"all tails go on alike":   "02" + "07" + bucket + "01" + "01" + "02" + "00" + "7973" + "02" + "00" + "7974",
+		"one tail is not shared":  "01" + "07" + bucket + "00" + "02" + "00" + "0179",
+		"tails of an invalid key": "01" + "01" + "61" + "01" + "79" + "00" + "00",
+	} {
+		b, err := hex.DecodeString(form)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if claims, err := unpack(b); !errors.Is(err, storage.ErrDamaged) {
+			t.Errorf("%s: %v, %v", name, claims, err)
 		}
 	}
 }
