@@ -41,12 +41,12 @@ var (
 	ErrClosed = errors.New("hapax: the client of the changelog is closed")
 )
 
-// explain adds what an error of Kafka means for the changelog. The result is permanent if another try
+// explain adds what an error of Kafka means for the changelog. It is permanent if another try
 // cannot help.
-func explain(err error) (explained error, permanent bool) {
+func explain(err error) (permanent bool, explained error) {
 	for _, ours := range []error{ErrPermission, ErrSetting, ErrPartitions, ErrRecreated, ErrLossDetected, ErrClosed} {
 		if errors.Is(err, ours) {
-			return err, true
+			return true, err
 		}
 	}
 	for _, k := range []struct{ kafka, ours error }{
@@ -59,13 +59,13 @@ func explain(err error) (explained error, permanent bool) {
 		{kgo.ErrClientClosed, ErrClosed},
 	} {
 		if errors.Is(err, k.kafka) {
-			return fmt.Errorf("%w: %w", k.ours, err), true
+			return true, fmt.Errorf("%w: %w", k.ours, err)
 		}
 	}
 	for _, final := range []error{kerr.SaslAuthenticationFailed, kerr.UnsupportedVersion, kerr.InvalidTopicException} {
 		if errors.Is(err, final) {
-			return err, true
+			return true, err
 		}
 	}
-	return err, false
+	return false, err
 }

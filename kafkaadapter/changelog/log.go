@@ -91,7 +91,7 @@ func (c *Client) until(ctx context.Context, what string, try func() error) error
 		if err == nil || errors.Is(err, replica.ErrOutOfRange) {
 			return err
 		}
-		explained, permanent := explain(err)
+		permanent, explained := explain(err)
 		if errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID) {
 			permanent = time.Since(began) > c.unknownFor
 		}
@@ -134,7 +134,7 @@ func (l *Log) Append(ctx context.Context, record []byte) (replica.Ack, error) {
 		if errors.Is(err, kerr.UnknownTopicID) {
 			p.forget(l.of.Topic)
 		}
-		err, _ = explain(err)
+		_, err = explain(err)
 		return replica.Ack{}, fmt.Errorf("hapax: appending to changelog %s/%d: %w", l.of.Topic, l.of.Partition, err)
 	}
 	epoch, err := l.epochOf(ctx, p)
