@@ -2,6 +2,7 @@ package tenure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -89,7 +90,7 @@ func watched(ctx context.Context, silence time.Duration) (_ context.Context, hea
 
 // explained adds why a context has ended.
 func explained(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil && ctx.Err() != nil && cause != ctx.Err() {
+	if cause := context.Cause(ctx); errors.Is(cause, ErrSilent) {
 		return fmt.Errorf("%w: %w", cause, err)
 	}
 	return err

@@ -10,7 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,8 +52,7 @@ type Options struct {
 
 // Engines opens engines. It is safe for concurrent use.
 type Engines struct {
-	o       Options
-	closing sync.WaitGroup
+	o Options
 
 	mu       sync.Mutex // guards the rest
 	slots    map[slot]chan struct{}
@@ -172,19 +173,20 @@ func (e *Engines) take(ctx context.Context, s slot) (free func(), err error) {
 	}
 }
 
-// Wait waits until all engines that were ended are closed, or ctx ends.
+// Wait waits until all engines are closed, or ctx ends. Nothing is opened any more.
 func (e *Engines) Wait(ctx context.Context) error {
-	closed := make(chan struct{})
-	go func() {
-		e.closing.Wait()
-		close(closed)
-	}()
-	select {
-	case <-closed:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	e.mu.Lock()
+	slots := slices.Collect(maps.Values(e.slots))
+	e.mu.Unlock()
+	for _, s := range slots {
+		select {
+		case s <- struct{}{}:
+			<-s
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
+	return nil
 }
 
 // Go runs fn in a goroutine with a context that ends with the ownership, or with ctx. Settle waits
@@ -219,13 +221,13 @@ func (o *Engine) Revoke() { o.store.Revoke() }
 func (o *Engine) Close() {
 	o.end()
 	o.Revoke()
-	o.engines.closing.Go(func() {
+	go func() {
 		defer o.free()
 		o.tasks.Wait()
 		if err := o.Engine.Close(); err != nil && !ended(err) {
 			o.engines.o.Log.Warn("hapax: closing the local copy of a changelog failed; it is restored when the partition is opened again", "error", err)
 		}
-	})
+	}()
 }
 
 // ended reports whether an engine was stopped by the end of its ownership.
