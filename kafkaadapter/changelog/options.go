@@ -76,7 +76,7 @@ func required() []kgo.Opt {
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchMaxBytes(maxBatchBytes),
 		kgo.ProducerLinger(0),
-		kgo.RecordRetries(math.MaxInt64),
+		kgo.RecordRetries(math.MaxInt),
 		kgo.RecordDeliveryTimeout(0),
 		kgo.MaxBufferedRecords(math.MaxInt32),
 		kgo.MaxBufferedBytes(0),
