@@ -155,7 +155,7 @@ func TestAReaderAnswersAsTheEngineDid(t *testing.T) {
 			if !reflect.DeepEqual(r.Holds(), holds) || r.OldestWeek() != oldest {
 				t.Errorf("holds %v and oldest week %v, want %v and %v", r.Holds(), r.OldestWeek(), holds, oldest)
 			}
-			if got := must(r.Weeks(ctx))(t); !reflect.DeepEqual(got, weeks) {
+			if got := must(r.Weeks(ctx))(t); !reflect.DeepEqual(withoutBytes(t, got), withoutBytes(t, weeks)) {
 				t.Errorf("weeks\n%+v, want\n%+v", got, weeks)
 			}
 			if value, found, err := r.Get(ctx, []byte("balance")); string(value) != "1" || !found || err != nil {
@@ -186,6 +186,24 @@ func TestAReaderAnswersAsTheEngineDid(t *testing.T) {
 			}
 		})
 	}
+}
+
+// withoutBytes returns the weeks without the estimates of their sizes, which depend on how many claims are
+// still in the log of a store.
+func withoutBytes(t *testing.T, weeks []engine.WeekInfo) []engine.WeekInfo {
+	t.Helper()
+	all := make([]engine.WeekInfo, 0, len(weeks))
+	for _, w := range weeks {
+		w.Bytes, w.Scopes = 0, slices.Clone(w.Scopes)
+		for i := range w.Scopes {
+			if w.Scopes[i].Bytes == 0 {
+				t.Errorf("scope %s of week %v has no bytes", w.Scopes[i].Scope, w.Week)
+			}
+			w.Scopes[i].Bytes = 0
+		}
+		all = append(all, w)
+	}
+	return all
 }
 
 // A crash between the mark and the removal leaves claims of dropped weeks.

@@ -50,30 +50,40 @@ func Within(d time.Duration, condition func() bool) bool {
 	return true
 }
 
-// NoGoroutines fails the test if goroutines whose stacks contain one of the parts remain after the
-// test has ended and all later cleanups have run: call it first. A part is a piece of a package
-// path or of a function's name. Other tests must not run in parallel with this one.
+// NoGoroutines fails the test if goroutines whose stacks contain one of the parts have begun since the call
+// and remain after the test has ended and all later cleanups have run: call it first. A part is a piece of a
+// package path or of a function's name. Other tests must not run in parallel with this one.
 func NoGoroutines(t testing.TB, parts ...string) {
 	t.Helper()
+	earlier := make(map[string]bool) // such as one that a client of an earlier test has left
+	for _, stack := range stacks() {
+		earlier[number(stack)] = true
+	}
 	t.Cleanup(func() {
 		if t.Failed() {
 			return // a test that failed may leave goroutines
 		}
-		if left := leftOver(patience, parts); len(left) > 0 {
+		if left := leftOver(patience, earlier, parts); len(left) > 0 {
 			t.Errorf("%d goroutines are left, the first one:\n%s", len(left), left[0])
 		}
 	})
 }
 
-// leftOver returns the stacks that contain a part and do not end within d.
-func leftOver(d time.Duration, parts []string) (left []string) {
+// leftOver returns the stacks that contain a part, are not of earlier goroutines, and do not end within d.
+func leftOver(d time.Duration, earlier map[string]bool, parts []string) (left []string) {
 	Within(d, func() bool {
 		left = slices.DeleteFunc(stacks(), func(stack string) bool {
-			return !slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(stack, part) })
+			return earlier[number(stack)] || !slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(stack, part) })
 		})
 		return len(left) == 0
 	})
 	return left
+}
+
+// number is that of the goroutine of a stack. A number is not used again.
+func number(stack string) string {
+	n, _, _ := strings.Cut(strings.TrimPrefix(stack, "goroutine "), " ")
+	return n
 }
 
 // stacks returns those of all goroutines except the calling one.
