@@ -36,12 +36,12 @@ func (s *stores) begin() error {
 	return nil
 }
 
-// end waits for engines that are being closed, at most until ctx ends, and closes the client.
+// end closes the client, and waits for engines that are being closed, at most until ctx ends.
 func (s *stores) end(ctx context.Context) {
+	s.logs.Close() // before: it ends appends
 	if s.engines.Wait(ctx) != nil {
 		s.opt.Telemetry.Logger.Warn("local copies of changelogs are still open: a handler or OnOwned has not returned", "group", s.opt.Group)
 	}
-	s.logs.Close()
 }
 
 // An ownStore is the store of one partition. Without a changelog the partition has none of its own, and

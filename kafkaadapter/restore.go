@@ -21,15 +21,15 @@ func openStore(p *partition) (*link, error) {
 	}
 	of := tenure.Partition{Topic: p.pos.Topic, Number: p.pos.Partition, Partitions: int(topic.Partitions), Log: o.Changelog.topic(o.Group, p.pos.Topic), Memory: o.Changelog.Memory / int64(len(o.topics())) / int64(max(1, topic.Partitions))}
 	began := time.Now()
-	e, err := s.engines.Open(p.ending, of, &p.store.progress)
+	var l *link
+	e, err := s.engines.Open(p.ending, of, &p.store.progress, func(ctx context.Context, eng *engine.Engine) (err error) {
+		l, err = bindStore(ctx, p, eng)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
 	p.store.set(e)
-	l, err := bindStore(p, e.Engine)
-	if err != nil {
-		return nil, err
-	}
 	p.log.Info("the partition's store is restored from its changelog", "took", time.Since(began), "batches", e.Restore.Batches, "claims", e.Restore.Claims)
 	if f := o.Changelog.OnOwned; f != nil {
 		e.Go(p.ending, func(ctx context.Context) { f(ctx, p.pos, e.Engine) })
@@ -43,7 +43,7 @@ type sourceError struct{ error }
 func (e sourceError) Unwrap() error { return e.error }
 
 // bindStore links the partition to its engine.
-func bindStore(p *partition, eng *engine.Engine) (*link, error) {
+func bindStore(ctx context.Context, p *partition, eng *engine.Engine) (*link, error) {
 	if err := checkWindows([]Route{*p.route}, eng); err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func bindStore(p *partition, eng *engine.Engine) (*link, error) {
 		},
 		Instead: "the consumer that owns the partition writes it",
 	})
-	return (&binder{shared: p.c}).bindInTime(p.ending, eng)
+	return (&binder{shared: p.c}).bindInTime(ctx, eng)
 }
 
 // restore opens the partition's store, after the one before is closed.

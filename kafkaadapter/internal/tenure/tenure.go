@@ -88,37 +88,51 @@ var ErrInUse = errors.New("hapax: the partition's former engine is not closed ye
 // ErrSilent means that the changelog has not answered for a while.
 var ErrSilent = errors.New("hapax: the changelog does not answer: check the brokers")
 
-// Open makes this process the owner of a partition: it prepares the changelog, restores the copy and
-// opens an engine. It gives up when ctx ends, or when the log gives no answer for a while, and
-// tells progress how far it is.
-func (e *Engines) Open(ctx context.Context, p Partition, progress *Progress) (*Engine, error) {
+// Open makes this process the owner of a partition: it prepares the changelog, restores the copy, opens
+// an engine and calls use with it. It gives up when ctx ends, or when the log gives no answer for a while,
+// and tells progress how far it is.
+func (e *Engines) Open(ctx context.Context, p Partition, progress *Progress, use func(context.Context, *engine.Engine) error) (*Engine, error) {
 	free, err := e.take(ctx, slot{p.Topic, p.Number})
 	if err != nil {
 		return nil, err
 	}
-	o, err := e.open(ctx, p, progress)
+	ctx, w, stop := watched(ctx, e.o.Silence)
+	defer stop()
+	log := &watchedLog{watch: w}
+	log.progress.Store(progress)
+	o, err := e.open(ctx, p, log)
 	if err != nil {
 		e.forget(p.Log)
 		free()
-		return nil, err
+		return nil, explained(ctx, err)
 	}
 	o.free = free
+	revoke := context.AfterFunc(ctx, o.Revoke)
+	if err = use(ctx, o.Engine); !revoke() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		e.forget(p.Log)
+		o.Close()
+		return nil, explained(ctx, err)
+	}
+	log.progress.Store(nil)
 	return o, nil
 }
 
-func (e *Engines) open(ctx context.Context, p Partition, progress *Progress) (*Engine, error) {
-	ctx, heard, stop := watched(ctx, e.o.Silence)
-	defer stop()
-	if err := e.prepare(ctx, p); err != nil {
-		return nil, explained(ctx, err)
+func (e *Engines) open(ctx context.Context, p Partition, log *watchedLog) (*Engine, error) {
+	log.watch.asked()
+	err := e.prepare(ctx, p)
+	log.watch.answered()
+	if err != nil {
+		return nil, err
 	}
-	heard()
-	log := &watchedLog{Log: e.o.Logs.Log(p.Log, p.Number), heard: heard, progress: progress}
+	log.Log = e.o.Logs.Log(p.Log, p.Number)
 	store, err := replica.Open(ctx, log, e.o.Copies(p.Topic, p.Number, p.Memory), replica.Options{Logger: e.o.Log})
 	if err != nil {
-		return nil, explained(ctx, err)
+		return nil, err
 	}
-	log.progress = nil
+	defer context.AfterFunc(ctx, store.Revoke)() // it may append
 	eng, err := engine.Open(store, e.o.Engine(p.Topic, p.Number))
 	if err != nil {
 		return nil, errors.Join(err, store.Close())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ type memory struct {
 	prepared int
 	err      error // of Prepare
 	silent   bool  // the log does not answer
+	hanging  *hanging
 }
 
 func (m *memory) Prepare(context.Context, string, int) error {
@@ -30,8 +32,11 @@ func (m *memory) Prepare(context.Context, string, int) error {
 }
 func (m *memory) Close() {}
 func (m *memory) Log(string, int32) replica.Log {
-	if m.silent {
+	switch {
+	case m.silent:
 		return silent{&m.log}
+	case m.hanging != nil:
+		return m.hanging
 	}
 	return &m.log
 }
@@ -41,6 +46,22 @@ type silent struct{ replica.Log }
 func (silent) Bounds(ctx context.Context) (start, end int64, err error) {
 	<-ctx.Done()
 	return 0, 0, ctx.Err()
+}
+
+// A hanging log answers a number of appends.
+type hanging struct {
+	replica.Log
+	answers atomic.Int32
+	hangs   chan struct{} // receives a value for each append that is not answered
+}
+
+func (l *hanging) Append(ctx context.Context, record []byte) (replica.Ack, error) {
+	if l.answers.Add(-1) < 0 {
+		l.hangs <- struct{}{}
+		<-ctx.Done()
+		return replica.Ack{}, ctx.Err()
+	}
+	return l.Log.Append(ctx, record)
 }
 
 func newEngines(m *memory, silence time.Duration) *Engines {
@@ -58,12 +79,14 @@ var first = Partition{Topic: "t", Partitions: 1, Log: "t.changelog"}
 
 func open(t *testing.T, e *Engines) *Engine {
 	t.Helper()
-	o, err := e.Open(context.Background(), first, &Progress{})
+	o, err := e.Open(context.Background(), first, &Progress{}, unused)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return o
 }
+
+func unused(context.Context, *engine.Engine) error { return nil }
 
 func put(o *Engine, key string) error {
 	return o.Engine.Update(context.Background(), func(tx *engine.Tx) error { return tx.Put([]byte(key), nil) })
@@ -83,7 +106,7 @@ func TestPartitionHasOneEngineAtATime(t *testing.T) {
 	o.Close()
 	<-ended
 	e.o.Silence = time.Millisecond
-	if _, err := e.Open(context.Background(), first, &Progress{}); !errors.Is(err, ErrInUse) {
+	if _, err := e.Open(context.Background(), first, &Progress{}, unused); !errors.Is(err, ErrInUse) {
 		t.Errorf("a second engine: %v", err)
 	}
 	e.o.Silence = time.Minute
@@ -126,8 +149,58 @@ func TestRevokedEngineWritesNothing(t *testing.T) {
 
 func TestSilentLogEndsOpen(t *testing.T) {
 	e := newEngines(&memory{silent: true}, time.Millisecond)
-	if _, err := e.Open(context.Background(), first, &Progress{}); !errors.Is(err, ErrSilent) {
+	if _, err := e.Open(context.Background(), first, &Progress{}, unused); !errors.Is(err, ErrSilent) {
 		t.Errorf("a log without answers: %v", err)
+	}
+}
+
+// The open record is answered, and not what the engine of a new store or its user appends.
+func TestOpenEndsWhenALaterAppendHangs(t *testing.T) {
+	use := func(_ context.Context, eng *engine.Engine) error {
+		return eng.Update(context.Background(), func(tx *engine.Tx) error { return tx.Put([]byte("k"), nil) })
+	}
+	for answers := range int32(3) {
+		begin := func(silence time.Duration) (*hanging, *Engines) {
+			m := &memory{}
+			m.hanging = &hanging{Log: &m.log, hangs: make(chan struct{}, 10)}
+			m.hanging.answers.Store(answers)
+			return m.hanging, newEngines(m, silence)
+		}
+		_, e := begin(10 * time.Millisecond)
+		if _, err := e.Open(context.Background(), first, &Progress{}, use); !errors.Is(err, ErrSilent) {
+			t.Errorf("a log that answers %d appends: %v", answers, err)
+		}
+
+		l, e := begin(time.Hour)
+		ctx, cancel := context.WithCancel(context.Background())
+		go func() {
+			<-l.hangs
+			cancel()
+		}()
+		if _, err := e.Open(ctx, first, &Progress{}, use); err == nil || errors.Is(err, ErrSilent) {
+			t.Errorf("a log that answers %d appends until ctx ends: %v", answers, err)
+		}
+		l.answers.Store(math.MaxInt32)
+		open(t, e).Close()
+	}
+}
+
+// What the engine and its user do without the log is no silence of the log.
+func TestSlowUseIsNotSilence(t *testing.T) {
+	ctx, w, stop := watched(context.Background(), time.Millisecond)
+	defer stop()
+	w.asked()
+	w.answered()
+	busy, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	<-busy.Done()
+	if err := context.Cause(ctx); err != nil {
+		t.Errorf("nothing was asked: %v", err)
+	}
+	w.asked()
+	<-ctx.Done()
+	if err := context.Cause(ctx); !errors.Is(err, ErrSilent) {
+		t.Errorf("no answer: %v", err)
 	}
 }
 
@@ -135,7 +208,7 @@ func TestSilentLogEndsOpen(t *testing.T) {
 func TestFailedTopicIsPreparedAgain(t *testing.T) {
 	m := &memory{err: errors.New("no such right")}
 	e := newEngines(m, time.Minute)
-	if _, err := e.Open(context.Background(), first, &Progress{}); !errors.Is(err, m.err) {
+	if _, err := e.Open(context.Background(), first, &Progress{}, unused); !errors.Is(err, m.err) {
 		t.Errorf("a topic that may not be used: %v", err)
 	}
 	m.err = nil
