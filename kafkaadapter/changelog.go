@@ -20,7 +20,8 @@ import (
 //
 // Claims and state are the partition's own: copies of one event must reach one partition, as they do when
 // the record's key decides it, and a handler sees the state of its record's partition only. The number of
-// a topic's partitions must not change.
+// a topic's partitions therefore must not change: each log keeps it, and if it has changed, the topic's
+// partitions stop with ErrPartitionsChanged.
 //
 // The changelog is never trimmed in this version: it grows with every batch.
 type Changelog struct {

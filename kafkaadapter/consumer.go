@@ -141,7 +141,7 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 		case <-polling.Done():
 		}
 	})
-	c.behind.Go(func() { c.shared.topicLoop(polling) })
+	c.behind.Go(func() { c.shared.topicLoop(polling, c.parts) })
 	if err := c.poll.pollLoop(polling); err != nil {
 		stopPolling(err)
 	}

@@ -120,16 +120,18 @@ var (
 	// are handled, then change the mode. Policies: TrustStore skips them.
 	ErrModeChanged = resume.ErrModeChanged
 
-	// ErrPartitionsChanged means that a topic of a pinned consumer (Pinned) has another
-	// number of partitions than before: partitions were added, or the topic was created again.
+	// ErrPartitionsChanged means that a topic of a pinned consumer (Pinned), or one with a changelog
+	// (Options.Changelog), has another number of partitions than before: partitions were added, or the
+	// topic was created again.
 	// Producers that choose the partition by the record's key now send the copies of an earlier event
-	// to another partition, whose consumer may have another store: it would handle them again, and
+	// to another partition, which may have another store: it would handle them again, and
 	// begin the state of their key anew. A number cannot be lowered, so choose it large enough at
 	// first. Ways out: create a topic with the new number of partitions, read the old one to its end,
 	// and start every consumer with a new store and a new group on the new topic once no copies of
 	// earlier events are sent any more; or, if the partition of an event does not depend on the number
 	// of partitions, or handling copies of earlier events again does no harm, the policy TrustStore,
-	// for every consumer. Policies: TrustStore accepts the number.
+	// for every consumer; a changelog needs as many partitions as its source. Policies: TrustStore accepts
+	// the number.
 	ErrPartitionsChanged = resume.ErrPartitionsChanged
 )
 

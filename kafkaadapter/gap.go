@@ -185,7 +185,7 @@ func (w *worker) endOfEpoch(epoch int32) (end int64, err error) {
 
 // checkShape makes sure that no partition was added before the records in the queue were fetched.
 func (w *worker) checkShape() state {
-	if !w.partition.c.opt.Membership.dependsOnShape() || w.partition.open.Load() {
+	if !w.partition.c.opt.dependsOnShape() || w.partition.open.Load() {
 		return running
 	}
 	now, err := w.partition.c.brokers.ask.Topic(w.partition.ending, w.partition.pos.Topic)

@@ -34,7 +34,7 @@ const (
 	keyFirst    = 'f'                  // a topic as it was when the group first consumed it, see firstSeen
 	keyAdoption = 'r'                  // offsets that were adopted: rest = Unix nanoseconds u64, see Adoption
 	keyPinned   = 'p'                  // a group's part of the partitions, see Pinned
-	keyShape    = 'n'                  // a pinned topic as it was last seen, see resume.Topic
+	keyShape    = 'n'                  // a topic whose number of partitions must not change, as it was last seen, see resume.Topic
 )
 
 func appendText(dst []byte, s string) []byte {

@@ -55,7 +55,7 @@ func (n *pinner) pin(ctx context.Context) error {
 		return err
 	}
 	n.seeTopics(ctx, details)
-	n.checkShapes(details)
+	checkShapes(n.assigner.parts, details)
 	var added []topicPartition
 	hook := make(map[string][]int32)
 	for _, d := range details {
@@ -88,21 +88,6 @@ func (n *pinner) pin(ctx context.Context) error {
 		n.assigner.begin(n.assigner.newWorker(tp, commits[tp.asked()], stored[tp]))
 	}
 	return nil
-}
-
-// checkShapes looks up partitions again if the number of partitions of their topic has changed.
-func (n *pinner) checkShapes(details kadm.TopicDetails) {
-	for _, p := range n.assigner.parts.all() {
-		d, found := details[p.pos.Topic]
-		if known := p.shape.Load(); known != nil && found && d.Err == nil && !shapeOf(d).Follows(*known) {
-			n.assigner.parts.pause(p)
-			p.queue.Interrupt(errShapeChanged)
-		}
-	}
-}
-
-func shapeOf(d kadm.TopicDetail) resume.Topic {
-	return resume.Topic{ID: d.ID, Partitions: uint32(len(d.Partitions))}
 }
 
 // seeTopics stores the numbers of partitions of the pinned topics, including topics without a
@@ -143,7 +128,7 @@ func (n *pinner) see(tx *engine.Tx, topic string, now resume.Topic) error {
 			return err
 		}
 	}
-	if !n.assigner.shared.opt.Membership.dependsOnShape() {
+	if !n.assigner.shared.opt.dependsOnShape() {
 		return nil
 	}
 	_, err := lastShape(tx, n.assigner.shared.opt.Group, topic, now)

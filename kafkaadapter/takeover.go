@@ -94,7 +94,7 @@ func (f *finder) completeTopic(tx *engine.Tx, v *resume.Facts) (err error) {
 		return err
 	}
 	v.EndBefore = f.state.latest // the goroutine has waited for the store
-	if f.partition.c.opt.Membership.dependsOnShape() {
+	if f.partition.c.opt.dependsOnShape() {
 		before, err := lastShape(tx, f.partition.pos.Group, f.partition.pos.Topic, v.Topic)
 		if err != nil {
 			return err
@@ -104,7 +104,7 @@ func (f *finder) completeTopic(tx *engine.Tx, v *resume.Facts) (err error) {
 	return nil
 }
 
-// keepShape stores the topic of a pinned consumer if it has changed.
+// keepShape stores the number of partitions of the topic, if it matters and has changed.
 func (f *finder) keepShape(tx *engine.Tx, v *resume.Facts) error {
 	switch before := v.Before; {
 	case before == nil:

@@ -11,23 +11,25 @@ import (
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/brokers"
 )
 
-// topicLoop looks for topics that cannot be consumed: the client waits for them silently.
-func (c *shared) topicLoop(ctx context.Context) {
+// topicLoop looks for topics that cannot be consumed, for which the client waits silently, and for a number of
+// partitions that must not change.
+func (c *shared) topicLoop(ctx context.Context, parts *assignments) {
 	for {
-		c.lookForTopics(ctx)
+		c.lookForTopics(ctx, parts)
 		if wait.For(ctx, c.opt.lagInterval) != nil {
 			return
 		}
 	}
 }
 
-func (c *shared) lookForTopics(ctx context.Context) {
+func (c *shared) lookForTopics(ctx context.Context, parts *assignments) {
 	ctx, cancel := context.WithTimeout(ctx, brokers.Limit)
 	defer cancel()
 	details, err := c.brokers.admin.ListTopics(ctx, c.opt.topics()...)
 	if err != nil {
 		return // see ErrDisconnected
 	}
+	checkShapes(parts, details)
 	var all []error
 	for _, d := range details.Sorted() {
 		if d.Err != nil {

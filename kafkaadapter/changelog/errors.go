@@ -17,7 +17,9 @@ var (
 	ErrNoTopic = errors.New("hapax: the changelog's topic does not exist: create it, or set Replication so that it is created")
 
 	// ErrPartitions means that the topic has another number of partitions than the source topic.
-	ErrPartitions = errors.New("hapax: the changelog has another number of partitions than its source topic: the number cannot change while it has claims; create both topics again, or consume with another group")
+	// More partitions of the changelog alone do not end the stop: see kafkaadapter.ErrPartitionsChanged.
+	ErrPartitions = errors.New("hapax: the changelog has another number of partitions than its source topic: if partitions were added to the source, copies of an earlier event may reach one that lacks its claim; " +
+		"move to a new source topic with another group, or, if the partition of an event does not depend on their number or copies may be handled again, add as many to the changelog and accept the number with kafkaadapter.Recovery[ErrPartitionsChanged] = TrustStore")
 
 	// ErrSetting means that the topic or the cluster has a setting with which the changelog would lose records,
 	// or reject them.

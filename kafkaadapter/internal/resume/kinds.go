@@ -14,7 +14,7 @@ var (
 	ErrOffsetReset       = errors.New("hapax: the group's committed offset was moved by another client")
 	ErrLogDiverged       = errors.New("hapax: the log differs from the one that was read (unclean leader election)")
 	ErrModeChanged       = errors.New("hapax: the mode was changed to Transactional before AtMostOnce had handled all claimed records: run with AtMostOnce until they are handled")
-	ErrPartitionsChanged = errors.New("hapax: the number of partitions of a pinned topic has changed, so copies of an event may reach a consumer whose store lacks its claim: " +
+	ErrPartitionsChanged = errors.New("hapax: the number of partitions of a topic has changed, so copies of an event may reach a store that lacks its claim: " +
 		"if the partition of an event depends on that number, move to a new topic with new stores, as the documentation of ErrPartitionsChanged says; otherwise accept the number")
 
 	// ErrRanOpen means that records up to Kafka's offset were handled without claims: reading continues
