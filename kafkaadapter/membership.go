@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/resume"
 )
@@ -76,9 +74,6 @@ func (m *Membership) label() string {
 	return m.instanceID
 }
 
-// dependsOnShape reports whether a change of the number of partitions moves events between stores.
-func (o *Options) dependsOnShape() bool { return o.Changelog != nil || o.Membership.pinned.count > 1 }
-
 func (s fixedShare) has(partition int32) bool { return int(partition)%s.count == s.index }
 
 func (m *Membership) check() error {
@@ -126,21 +121,6 @@ func lastShape(tx *engine.Tx, group, topic string, now resume.Topic) (resume.Top
 // errShapeChanged means that the number of partitions of a topic has changed while it was read, and
 // matters. The partition is looked up again.
 var errShapeChanged = errors.New("hapax: the number of partitions has changed")
-
-// checkShapes looks up partitions again if the number of partitions of their topic has changed.
-func checkShapes(parts *assignments, details kadm.TopicDetails) {
-	for _, p := range parts.all() {
-		d, found := details[p.pos.Topic]
-		if known := p.shape.Load(); known != nil && found && d.Err == nil && !shapeOf(d).Follows(*known) {
-			parts.pause(p)
-			p.queue.Interrupt(errShapeChanged)
-		}
-	}
-}
-
-func shapeOf(d kadm.TopicDetail) resume.Topic {
-	return resume.Topic{ID: d.ID, Partitions: uint32(len(d.Partitions))}
-}
 
 // encodeShape: version 1 | topic id 16 | partitions u32.
 func encodeShape(s resume.Topic) []byte {

@@ -213,3 +213,6 @@ func (o *Options) check() error {
 	}
 	return nil
 }
+
+// dependsOnShape reports whether a change of the number of partitions moves events between stores.
+func (o *Options) dependsOnShape() bool { return o.Changelog != nil || o.Membership.pinned.count > 1 }

@@ -260,6 +260,21 @@ func (o *Options) topics() (all []string) {
 	return all
 }
 
+// letterTopics returns the dead-letter topics of all routes, without duplicates.
+func (o *Options) letterTopics() (all []string) {
+	for i := range o.Routes {
+		r := &o.Routes[i]
+		if r.DeadLetters == nil {
+			continue
+		}
+		for _, topic := range r.Topics {
+			all = append(all, r.DeadLetters.TopicOf(topic))
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 // route returns the route of a topic, nil if there is none.
 func (o *Options) route(topic string) *Route {
 	for i := range o.Routes {

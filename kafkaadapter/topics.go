@@ -41,21 +41,6 @@ func (c *shared) lookForTopics(ctx context.Context, parts *assignments) {
 	c.health.topics.Store(&missing)
 }
 
-// letterTopics returns the dead-letter topics of all routes, without duplicates.
-func (o *Options) letterTopics() (all []string) {
-	for i := range o.Routes {
-		r := &o.Routes[i]
-		if r.DeadLetters == nil {
-			continue
-		}
-		for _, topic := range r.Topics {
-			all = append(all, r.DeadLetters.TopicOf(topic))
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
 // batchBytes returns the client's limit of a batch before compression. For a dead-letter topic,
 // only the broker's limit applies, and the publisher makes small batches.
 func (c *shared) batchBytes(topic string) int32 {
