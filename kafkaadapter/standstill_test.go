@@ -339,7 +339,7 @@ func telling(says, lines []string) []string {
 		return slices.ContainsFunc(says, func(text string) bool {
 			if e := namedErrors[text]; e != nil {
 				text = e.Error()
-				if strings.HasPrefix(text, "listener: ") {
+				if strings.HasPrefix(text, "hapax: listener: ") {
 					return false
 				}
 			}

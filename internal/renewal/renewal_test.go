@@ -106,7 +106,7 @@ func TestErrorsAreTriedAgainUntilTheLeaseIsLost(t *testing.T) {
 		l := Lease{s.renew, 30 * second, s.began}
 		stop := l.Keep(t.Context(), func(error) bool { return len(s.times) == 2 })
 		time.Sleep(time.Hour)
-		s.want(t, 10*second, 20*second)
 		stop()
+		s.want(t, 10*second, 20*second)
 	})
 }
