@@ -96,8 +96,8 @@ type process struct {
 	dead   atomic.Bool
 
 	// guarded by sim.mu
-	sent      []byte // the record that was appended last
-	landed    int    // losses before it landed
+	sent      []byte // the record that was acknowledged last
+	landed    int    // losses before it landed where it was acknowledged; a copy may land later
 	confirmed []byte // the last record of the last confirmed batch
 	lost      int    // the loss that took it
 }
@@ -138,17 +138,14 @@ func (l simLog) Append(ctx context.Context, record []byte) (replica.Ack, error) 
 	if p.dead.Load() {
 		return replica.Ack{}, errLostAnswer
 	}
-	put := func() replica.Ack {
+	put := func() (ack replica.Ack, losses int) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if !p.dead.Load() {
-			p.sent, p.landed = bytes.Clone(record), s.losses
-		}
 		ack, err := l.Memory.Append(context.Background(), record)
 		if err != nil {
 			s.fail("append: %v", err)
 		}
-		return ack
+		return ack, s.losses
 	}
 	later := func() {
 		wait := p.upTo(40 * time.Millisecond)
@@ -172,15 +169,15 @@ func (l simLog) Append(ctx context.Context, record []byte) (replica.Ack, error) 
 		put()
 		return replica.Ack{}, errLostAnswer
 	}
-	ack := put()
+	ack, landed := put()
 	switch {
 	case p.chance(50):
 		s.count("doubled")
 		later()
 	case p.chance(50): // twice at once, and the answer is that of either one
 		s.count("doubled")
-		if second := put(); p.chance(2) {
-			ack = second
+		if second, then := put(); p.chance(2) {
+			ack, landed = second, then
 		}
 	}
 	if p.chance(50) {
@@ -191,6 +188,9 @@ func (l simLog) Append(ctx context.Context, record []byte) (replica.Ack, error) 
 	if err := ctx.Err(); err != nil {
 		return replica.Ack{}, err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.sent, p.landed = record, landed
 	return ack, nil
 }
 
