@@ -154,11 +154,16 @@ func succeed(t *testing.T, before bool) {
 	log := &replica.Memory{}
 	first := newMember(t, log, o)
 	produceN(t, first.eng, topic, 0, 3)
-	stuck := &stuckClient{before: before, at: make(chan struct{}), wake: make(chan struct{})}
+	stuck := stuckClient{before: before, at: make(chan struct{}), wake: make(chan struct{})}
 	dial := first.relay.shared.dial
-	first.relay.shared.dial = func(opts ...kgo.Opt) (_ client, err error) {
-		stuck.client, err = dial(opts...)
-		return stuck, err
+	first.relay.shared.dial = func(opts ...kgo.Opt) (client, error) {
+		c, err := dial(opts...)
+		if err != nil {
+			return nil, err
+		}
+		connected := stuck // the former client may still be closing
+		connected.client = c
+		return &connected, nil
 	}
 	first.start(t)
 	kafkatest.Receive(t, stuck.at)

@@ -133,8 +133,15 @@ func (r *reading) checkEpoch(ctx context.Context, t *brokers.Topic, at int64) er
 		return nil
 	}
 	found, err := r.log.client.ask.Log(ctx, t, r.log.of, r.epoch)
-	if err == nil && found.EpochEnd < at {
-		err = replica.ErrOutOfRange
+	if err != nil {
+		return err
 	}
-	return err
+	end := found.EpochEnd
+	if end < 0 { // it has no record of a later epoch: that of the log decides
+		end = found.End
+	}
+	if end < at {
+		return replica.ErrOutOfRange
+	}
+	return nil
 }
