@@ -149,9 +149,8 @@ func (p *prepared) checkSettings(ctx context.Context, t *kmsg.MetadataResponseTo
 	for _, c := range configs.Configs {
 		has[c.Key] = c.MaybeValue()
 	}
-	replicas := len(t.Partitions[0].Replicas)
 	var wrong []string
-	for _, s := range settings(replicas) {
+	for _, s := range settings(mostReplicas(t)) {
 		value, said := has[s.name]
 		if !said && s.optional || s.is(value) {
 			continue
@@ -162,6 +161,14 @@ func (p *prepared) checkSettings(ctx context.Context, t *kmsg.MetadataResponseTo
 		return fmt.Errorf("%w: topic %s: %s", ErrSetting, p.topic, strings.Join(wrong, "; "))
 	}
 	return nil
+}
+
+// mostReplicas is the number of replicas of the partition that has most: others may be about to get theirs.
+func mostReplicas(t *kmsg.MetadataResponseTopic) (most int) {
+	for i := range t.Partitions {
+		most = max(most, len(t.Partitions[i].Replicas))
+	}
+	return most
 }
 
 // A setting is one that a topic must have.

@@ -75,6 +75,14 @@ func TestSettingsDependOnTheReplicas(t *testing.T) {
 	}
 }
 
+// Partition 0 has fewer replicas than another one, as after a reassignment.
+func TestSettingsDependOnTheMostReplicas(t *testing.T) {
+	topic := &kmsg.MetadataResponseTopic{Partitions: []kmsg.MetadataResponseTopicPartition{{Replicas: []int32{1}}, {Replicas: []int32{1, 2, 3}}, {Replicas: []int32{1, 2}}}}
+	if got := mostReplicas(topic); got != 3 {
+		t.Errorf("%d replicas", got)
+	}
+}
+
 func TestTopicThatCannotBeUsedIsAnError(t *testing.T) {
 	b := kafkatest.Start(t, kafkatest.Options{})
 	missing := kafkatest.Name(t)
