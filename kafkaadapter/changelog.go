@@ -31,7 +31,9 @@ type Changelog struct {
 	// Memory is that of the copies of this process together. Each topic has an equal part, and each of its
 	// partitions an equal part of that, so that the process may own all of them. 0 = DefaultMemory.
 	Memory int64
-	// Topic returns the name of the changelog of a source topic. nil: <group>.<source>.changelog.
+	// Topic returns the name of the changelog of a source topic, which no other group and no other source has.
+	// nil: <group>.<source>.changelog. Set it if two of these names are equal, as for the group a with the
+	// source b.c and the group a.b with the source c: one of the two stops with ErrChangelogShared.
 	Topic func(source string) string
 	// Replication is the number of replicas of changelogs that are missing and are created; 0: they
 	// must exist. See package changelog for the settings and rights that they need.
@@ -53,6 +55,10 @@ const DefaultMemory = 512 << 20
 
 // ErrNotWithChangelog means that an option cannot be used together with Options.Changelog.
 var ErrNotWithChangelog = errors.New("hapax: not possible with Options.Changelog, where each partition has a store of its own")
+
+// ErrChangelogShared means that a changelog belongs to another group or source topic. The error names both. The
+// partition stops until it is assigned again; its changelog is unchanged, and its owner continues.
+var ErrChangelogShared = errors.New("hapax: the changelog belongs to another group or source topic: let Options.Changelog.Topic return a topic of its own for each group and source")
 
 // ErrNotOwned is returned by Consumer.Engine for a partition that this member does not own.
 var ErrNotOwned = errors.New("hapax: this consumer does not own the partition")
@@ -88,6 +94,9 @@ func (c *Changelog) check(o *Options) error {
 	case o.ReopenStore != nil:
 		return refuse("Options.ReopenStore is set: the adapter opens the stores")
 	}
+	if err := c.checkTopics(o); err != nil {
+		return err
+	}
 	scopes := make(map[string]string) // their topics
 	for i := range o.Routes {
 		r := &o.Routes[i]
@@ -102,10 +111,29 @@ func (c *Changelog) check(o *Options) error {
 				return refuse("the topics %s and %s have the scope %q, but share no claims: give them routes with different scopes, or set Identify.PerTopic if their ids are unique within their topic only", other, topic, r.Scope)
 			}
 			scopes[r.Scope] = topic
-			if log := c.topic(o.Group, topic); !topicName.MatchString(log) || log == topic {
-				return fmt.Errorf("%w: Options.Changelog.Topic gives %q for topic %q: give the name of another topic", ErrOption, log, topic)
-			}
 		}
+	}
+	return nil
+}
+
+// checkTopics rejects changelogs that are not topics of their own.
+func (c *Changelog) checkTopics(o *Options) error {
+	taken := make(map[string]string) // the use of each topic
+	for _, letters := range o.letterTopics() {
+		taken[letters] = "a dead-letter topic"
+	}
+	for _, source := range o.topics() {
+		taken[source] = "consumed by this group"
+	}
+	for _, source := range o.topics() {
+		log := c.topic(o.Group, source)
+		if !topicName.MatchString(log) {
+			return fmt.Errorf("%w: the changelog of topic %q is %q, which is not the name of a topic: set Options.Changelog.Topic", ErrOption, source, log)
+		}
+		if use, found := taken[log]; found {
+			return fmt.Errorf("%w: the changelog of topic %q is %q, which is %s: let Options.Changelog.Topic return a topic of its own for each source", ErrOption, source, log, use)
+		}
+		taken[log] = fmt.Sprintf("the changelog of topic %q", source)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -456,6 +457,24 @@ func TestEmptyChangelogIsRefused(t *testing.T) {
 	b.stop(t)
 }
 
+// Another group has the same changelog: it stops, and its owner continues.
+func TestChangelogOfAnotherGroupIsRefused(t *testing.T) {
+	f := newFleet(t, 1)
+	shared := func(o *Options) { o.Changelog.Topic = func(string) string { return "log" } }
+	f.sendMore(t, 10)
+	a := f.join(t, f.work(3, nil), vfs.NewMem(), shared)
+	f.untilDone(t, a)
+	b := f.join(t, f.work(3, nil), vfs.NewMem(), shared, func(o *Options) { o.Group += ".b" })
+	if e := b.stoppedOne(t); !errors.Is(e, ErrChangelogShared) || e.Reason != "changelog" || !strings.Contains(e.Error(), fmt.Sprintf("%q", f.group)) || !strings.Contains(e.Error(), fmt.Sprintf("%q", f.group+".b")) {
+		t.Errorf("the partition stops with %v", e)
+	}
+	f.sendMore(t, 10)
+	f.untilDone(t, a)
+	b.stop(t)
+	a.stop(t)
+	f.checkAudit(t)
+}
+
 func TestOptionsThatNeedOneStoreAreRefused(t *testing.T) {
 	work := Transactional{Handle: ignore, MaxAttempts: 1}
 	valid := func() Options {
@@ -494,6 +513,18 @@ func TestOptionsThatNeedOneStoreAreRefused(t *testing.T) {
 		"Replication": func(o *Options) { o.Changelog.Replication = -1 },
 		"Topic":       func(o *Options) { o.Changelog.Topic = func(source string) string { return source } },
 		"no engine":   func(o *Options) { o.Changelog = nil },
+		"name":        func(o *Options) { o.Group = "g/h" },
+		"dead letters": func(o *Options) {
+			o.Changelog.Topic = func(source string) string { return o.Routes[0].DeadLetters.TopicOf(source) }
+		},
+		"two sources": func(o *Options) {
+			o.Routes[0].Topics, o.Routes[0].Identify.PerTopic = []string{"a", "b"}, true
+			o.Changelog.Topic = func(string) string { return "log" }
+		},
+		"another source": func(o *Options) {
+			o.Routes[0].Topics, o.Routes[0].Identify.PerTopic = []string{"a", "b"}, true
+			o.Changelog.Topic = func(source string) string { return map[string]string{"a": "b", "b": "c"}[source] }
+		},
 	} {
 		o := valid()
 		set(&o)

@@ -26,7 +26,7 @@ func as(tx *engine.Tx) driver.OwnerTx { return driver.As(tx, keyspace.Kafka) }
 //
 //	kind | len(group) u16 | group | len(topic) u16 | topic | partition u32 | rest
 //
-// the scope follows, and keySecret, which nothing follows. Integers are big endian.
+// the scope follows, and keySecret and keySource, which nothing follows. Integers are big endian.
 const (
 	keyOwner    = 'o'                  // who may commit for the partition, and the attempts at its next record, see owner.Record
 	keyLetter   = keyspace.KafkaLetter // pending dead letters: rest = part u16
@@ -34,11 +34,21 @@ const (
 	keyFirst    = 'f'                  // a topic as it was when the group first consumed it, see firstSeen
 	keyAdoption = 'r'                  // offsets that were adopted: rest = Unix nanoseconds u64, see Adoption
 	keyPinned   = 'p'                  // a group's part of the partitions, see Pinned
+	keySource   = 'g'                  // group and topic whose changelog it is: len(group) u16 | group | len(topic) u16 | topic
 	keyShape    = 'n'                  // a topic whose number of partitions must not change, as it was last seen, see resume.Topic
 )
 
 func appendText(dst []byte, s string) []byte {
 	return append(binary.BigEndian.AppendUint16(dst, uint16(len(s))), s...)
+}
+
+// cutText returns what appendText has put before rest.
+func cutText(b []byte) (s string, rest []byte, ok bool) {
+	if len(b) < 2 || len(b)-2 < int(binary.BigEndian.Uint16(b)) {
+		return "", nil, false
+	}
+	end := 2 + int(binary.BigEndian.Uint16(b))
+	return string(b[2:end]), b[end:], true
 }
 
 func partitionKey(kind byte, p engine.OffsetKey) []byte {

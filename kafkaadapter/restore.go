@@ -1,8 +1,10 @@
 package kafkaadapter
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/hapax-dev/hapax/engine"
@@ -42,8 +44,33 @@ type sourceError struct{ error }
 
 func (e sourceError) Unwrap() error { return e.error }
 
+// bindSource makes sure that the changelog is that of the partition's group and topic.
+func bindSource(ctx context.Context, eng *engine.Engine, pos engine.OffsetKey) error {
+	key, now := append([]byte(KeyPrefix), keySource), appendText(appendText(nil, pos.Group), pos.Topic)
+	return eng.Update(ctx, func(tx *engine.Tx) error {
+		was, found, err := tx.Get(key)
+		switch {
+		case err != nil:
+			return err
+		case !found:
+			return own(tx).Put(key, now)
+		case bytes.Equal(was, now):
+			return nil
+		}
+		group, rest, ok := cutText(was)
+		topic, rest, ok2 := cutText(rest)
+		if !ok || !ok2 || len(rest) > 0 {
+			return unknownForm("the source of a changelog", was)
+		}
+		return fmt.Errorf("%w: it has topic %q of group %q, and is opened for topic %q of group %q", ErrChangelogShared, topic, group, pos.Topic, pos.Group)
+	}, engine.Retries(10))
+}
+
 // bindStore links the partition to its engine.
 func bindStore(ctx context.Context, p *partition, eng *engine.Engine) (*link, error) {
+	if err := bindSource(ctx, eng, p.pos); err != nil {
+		return nil, err
+	}
 	if err := checkWindows([]Route{*p.route}, eng); err != nil {
 		return nil, err
 	}
@@ -77,6 +104,9 @@ func restore(w *worker) state {
 		return lookingUp
 	}
 	p.store.end()
+	if errors.Is(err, ErrChangelogShared) { // another try would end the ownership of its owner again
+		return w.state.stop("changelog", err)
+	}
 	if errors.Is(err, replica.ErrChangelogLost) && !w.state.lost { // a new leader may not know the end of its log yet
 		w.state.lost = true
 		if !p.wait(w.state.retries.NextBackOff()) {
