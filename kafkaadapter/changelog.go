@@ -41,8 +41,8 @@ type Changelog struct {
 	// Engine returns the options of a partition's engine, whose limits are for that partition alone. They
 	// must be the same in all members, except for what only observes. nil: the defaults.
 	Engine func(position engine.OffsetKey) engine.Options
-	// OnOwned is called when this member has become the owner of a partition, with its engine, in a
-	// goroutine of its own: for what runs beside the handlers, such as an outbox relay. ctx ends with
+	// OnOwned is called when this member has become the owner of a partition and may use its store, before
+	// it handles records, with the engine, in a goroutine of its own: for what runs beside the handlers, such as an outbox relay. ctx ends with
 	// the ownership, and the member gives the partition up when OnOwned has returned, as with handlers
 	// at the latest after DrainTimeout. When the engine was opened again, OnOwned is called again.
 	OnOwned func(ctx context.Context, position engine.OffsetKey, eng *engine.Engine)

@@ -450,7 +450,11 @@ func TestEmptyChangelogIsRefused(t *testing.T) {
 	f.logs.mu.Lock()
 	clear(f.logs.logs)
 	f.logs.mu.Unlock()
-	b := f.join(t, f.work(3, nil), vfs.NewMem())
+	b := f.join(t, f.work(3, nil), vfs.NewMem(), func(o *Options) {
+		o.Changelog.OnOwned = func(context.Context, engine.OffsetKey, *engine.Engine) {
+			t.Error("OnOwned is called with a store that may not be used")
+		}
+	})
 	if e := b.stoppedOne(t); e.Reason != "position" || !errors.Is(e, ErrForeignStore) {
 		t.Errorf("the partition stops with %v", e)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hapax-dev/hapax/engine"
 	"github.com/hapax-dev/hapax/engine/pebble"
+	"github.com/hapax-dev/hapax/engine/replica"
 	"github.com/hapax-dev/hapax/internal/kafkatest"
 	"github.com/hapax-dev/hapax/kafkaadapter/internal/tenure"
 )
@@ -116,6 +117,62 @@ func TestOnOwnedRunsAsLongAsThePartitionIsOwned(t *testing.T) {
 	if _, err := a.Engine(f.position(0)); !errors.Is(err, ErrNotOwned) {
 		t.Errorf("the engine of a partition after the end: %v", err)
 	}
+}
+
+// An OnOwned that ignores its context keeps the next engine of the partition closed, and is the stated reason.
+func TestOnOwnedThatDoesNotReturnIsNamed(t *testing.T) {
+	f := newFleet(t, 1)
+	returns := make(chan struct{})
+	var calls atomic.Int32
+	a := f.join(t, f.work(1, nil), vfs.NewMem(), func(o *Options) {
+		o.SilenceTimeout = time.Second
+		o.Changelog.OnOwned = func(context.Context, engine.OffsetKey, *engine.Engine) {
+			calls.Add(1)
+			<-returns
+		}
+	})
+	f.sendMore(t, 5)
+	f.untilDone(t, a)
+	kafkatest.Until(t, "OnOwned", func() bool { return calls.Load() == 1 })
+	log := f.logs.log(a.shared.opt.Changelog.topic(f.group, f.topic), 0)
+	s, err := replica.Open(context.Background(), log, pebbleCopies(vfs.NewMem())("other", 0, 0), replica.Options{}) // fences it
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f.sendMore(t, 5)
+	kafkatest.Until(t, "the stop", func() bool {
+		all := a.Stopped()
+		return len(all) == 1 && all[0].Reason == "handler" && errors.Is(all[0], errOnOwned)
+	})
+	close(returns)
+	f.untilDone(t, a)
+	kafkatest.Until(t, "OnOwned with the next engine", func() bool { return calls.Load() == 2 })
+	a.stop(t)
+	f.checkAudit(t)
+}
+
+// What shutdown has left is the time for the stores.
+func TestStoresEndWithinTheTimeOfShutdown(t *testing.T) {
+	f := newFleet(t, 1)
+	returns := make(chan struct{})
+	a := f.join(t, f.work(1, nil), vfs.NewMem(), func(o *Options) {
+		o.Changelog.OnOwned = func(context.Context, engine.OffsetKey, *engine.Engine) { <-returns }
+	})
+	f.sendMore(t, 5)
+	f.untilDone(t, a)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c := &Consumer{shared: &shared{opt: a.shared.opt, stores: a.shared.stores}}
+		c.shared.opt.shutdownTimeout = time.Hour
+		c.endStores(time.Now().Add(-time.Hour))
+	}()
+	kafkatest.Receive(t, ended)
+	close(returns)
+	a.stop(t)
 }
 
 // With AtMostOnce, HandleBatch and dead letters, what the store has follows the partition.

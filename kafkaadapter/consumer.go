@@ -109,7 +109,8 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer c.store.release()
-	defer c.endStores()
+	var began time.Time // the end
+	defer func() { c.endStores(began) }()
 	defer c.hooks.Close()
 	client, endClient, err := clientContext(c.shared.opt.Client)
 	if err != nil {
@@ -157,7 +158,8 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	case <-loops:
 	case <-time.After(fenceTime): // requests to brokers that do not answer may take longer than their contexts
 	}
-	err = c.shutdown(endClient)
+	began = time.Now()
+	err = c.shutdown(began, endClient)
 	endClient()
 	<-loops
 	if ctx.Err() == nil { // ctx has not ended
@@ -171,10 +173,10 @@ func (c *Consumer) Run(ctx context.Context) (err error) {
 	}
 }
 
-// endStores waits for the stores of partitions that are being closed.
-func (c *Consumer) endStores() {
+// endStores waits for the stores of partitions that are being closed, in the time that shutdown has left.
+func (c *Consumer) endStores(began time.Time) {
 	if s := c.shared.stores; s != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), c.shared.opt.shutdownTimeout)
+		ctx, cancel := context.WithDeadline(context.Background(), began.Add(c.shared.opt.shutdownTimeout))
 		defer cancel()
 		s.end(ctx)
 	}
@@ -183,8 +185,7 @@ func (c *Consumer) endStores() {
 // shutdown ends the partitions, commits their offsets to Kafka, and leaves the group. A static
 // member does not leave, and gets its partitions back if it returns within the session timeout. Requests
 // to brokers that do not answer are given up after DrainTimeout: endClient ends the client's context.
-func (c *Consumer) shutdown(endClient func()) error {
-	began := time.Now()
+func (c *Consumer) shutdown(began time.Time, endClient func()) error {
 	c.assign.closing.Store(true)
 	c.shared.brokers.client.AllowRebalance()
 	all, cut := c.assign.drainAtEnd(c.shared.opt.shutdownTimeout)

@@ -49,7 +49,8 @@ func (s *stores) end(ctx context.Context) {
 type ownStore struct {
 	stores   *stores // nil: there is none
 	progress tenure.Progress
-	since    atomic.Int64 // when it began to be restored, Unix nanoseconds; 0 while it is not
+	begun    *tenure.Engine // that of the last call of OnOwned; only the worker uses it
+	since    atomic.Int64   // when it began to be restored, Unix nanoseconds; 0 while it is not
 
 	mu      sync.Mutex     // guards the rest
 	engine  *tenure.Engine // nil while none is open
@@ -113,11 +114,25 @@ func (s *ownStore) isRevoked() bool {
 	return s.revoked
 }
 
-// settle waits for OnOwned.
-func (s *ownStore) settle() {
-	if e := s.get(); e != nil {
-		e.Settle()
+// begin starts OnOwned for a partition whose store may be used, once for each engine.
+func (s *ownStore) begin(ctx context.Context, pos engine.OffsetKey) {
+	if e := s.get(); e != nil && e != s.begun {
+		s.begun = e
+		if f := s.stores.opt.Changelog.OnOwned; f != nil {
+			e.Go(ctx, func(ctx context.Context) { f(ctx, pos, e.Engine) })
+		}
 	}
+}
+
+// errOnOwned means that OnOwned has not returned.
+var errOnOwned = errors.New("hapax: Changelog.OnOwned has not returned although its context has ended: let it watch its context")
+
+// settle waits for OnOwned, at most until ctx ends.
+func (s *ownStore) settle(ctx context.Context) error {
+	if e := s.get(); e != nil && e.Settle(ctx) != nil {
+		return errOnOwned
+	}
+	return nil
 }
 
 // end closes the engine, in the background.

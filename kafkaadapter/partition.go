@@ -184,7 +184,7 @@ func (p *partition) cut(waited time.Duration) {
 		if offset := p.handlers.running.Load(); offset >= 0 {
 			args = append(args, "offset", offset)
 		}
-		p.log.Error("a handler still runs, or Decode; its work is dropped, and the record is handled again by the next owner", args...)
+		p.log.Error("a handler still runs, or Decode, or Changelog.OnOwned; its work is dropped, and the record is handled again by the next owner", args...)
 		p.c.m.fenced.WithLabelValues(p.pos.Topic).Inc()
 	}
 	if p.open.Load() { // the store has nothing of it

@@ -33,9 +33,6 @@ func openStore(p *partition) (*link, error) {
 	}
 	p.store.set(e)
 	p.log.Info("the partition's store is restored from its changelog", "took", time.Since(began), "batches", e.Restore.Batches, "claims", e.Restore.Claims)
-	if f := o.Changelog.OnOwned; f != nil {
-		e.Go(p.ending, func(ctx context.Context) { f(ctx, p.pos, e.Engine) })
-	}
 	return l, nil
 }
 
@@ -89,7 +86,11 @@ func restore(w *worker) state {
 	p := w.partition
 	closeQueue(p)
 	dropTaken(w.state)
-	p.store.settle()
+	ctx, cancel := context.WithTimeout(p.ending, p.c.opt.SilenceTimeout)
+	defer cancel()
+	if err := p.store.settle(ctx); err != nil {
+		return w.state.stopForNow("handler", err, restoring)
+	}
 	p.store.end()
 	p.store.progress.Reset()
 	p.store.since.Store(time.Now().UnixNano())

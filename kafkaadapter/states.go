@@ -1,6 +1,7 @@
 package kafkaadapter
 
 import (
+	"context"
 	"fmt"
 	"slices"
 )
@@ -16,11 +17,17 @@ var transitions = [ended]struct {
 	takingOver:  {func(w *worker) state { return w.finder.takeOver() }, []state{signing, lookingUp, failingOpen, stopped, ended}},
 	signing:     {func(w *worker) state { return w.finder.sign() }, []state{publishing, lookingUp, ended}},
 	failingOpen: {func(w *worker) state { return w.finder.failOpen() }, []state{unprotected, lookingUp, failingOpen, stopped, ended}},
-	publishing:  {func(w *worker) state { return w.state.publish() }, []state{running, failingOpen, stopped, ended}},
+	publishing:  {publish, []state{running, failingOpen, stopped, ended}},
 	running:     {(*worker).run, []state{publishing, paused, lookingUp, failingOpen, stopped, ended}},
 	unprotected: {(*worker).runOpen, []state{paused, lookingUp, stopped, ended}},
 	paused:      {func(w *worker) state { return w.state.waitPaused() }, []state{running, unprotected, lookingUp, stopped, ended}},
 	stopped:     {func(w *worker) state { return w.state.waitStopped() }, []state{restoring, lookingUp, publishing, ended}},
+}
+
+// publish is the first step of a partition that is looked up and owned.
+func publish(w *worker) state {
+	w.partition.store.begin(w.partition.ending, w.partition.pos)
+	return w.state.publish()
 }
 
 // live runs the states of the assignment in its goroutine.
@@ -47,7 +54,7 @@ func (w *worker) live() {
 	}
 	w.partition.enter(ended)
 	w.finder.endAdoption(errAdoptAgain).finish(errAdoptAgain)
-	w.partition.store.settle()
+	_ = w.partition.store.settle(context.Background()) // finish cuts it off
 	if w.partition.fence.IsTaken() && w.partition.ctx.Err() == nil && !w.partition.open.Load() {
 		w.partition.leave()
 	}

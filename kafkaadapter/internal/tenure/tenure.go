@@ -80,6 +80,9 @@ type Engine struct {
 	owned   context.Context // ends with the ownership
 	end     context.CancelFunc
 	tasks   sync.WaitGroup
+
+	settling sync.Once
+	settled  chan struct{} // closed when tasks have returned, after Settle
 }
 
 // ErrInUse means that the engine of the assignment before is not closed yet.
@@ -137,7 +140,7 @@ func (e *Engines) open(ctx context.Context, p Partition, log *watchedLog) (*Engi
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	o := &Engine{Engine: eng, Restore: store.Restore(), store: store, engines: e}
+	o := &Engine{Engine: eng, Restore: store.Restore(), store: store, engines: e, settled: make(chan struct{})}
 	o.owned, o.end = context.WithCancel(context.Background())
 	return o, nil
 }
@@ -196,6 +199,12 @@ func (e *Engines) Wait(ctx context.Context) error {
 		select {
 		case s <- struct{}{}:
 			<-s
+			continue
+		default: // one that is free counts although ctx has ended
+		}
+		select {
+		case s <- struct{}{}:
+			<-s
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -221,10 +230,22 @@ func (o *Engine) Go(ctx context.Context, fn func(context.Context)) {
 	})
 }
 
-// Settle ends the contexts of Go and waits until what runs with them has returned.
-func (o *Engine) Settle() {
+// Settle ends the contexts of Go and waits until what runs with them has returned, or ctx ends. Go is
+// not called after it.
+func (o *Engine) Settle(ctx context.Context) error {
 	o.end()
-	o.tasks.Wait()
+	o.settling.Do(func() {
+		go func() {
+			defer close(o.settled)
+			o.tasks.Wait()
+		}()
+	})
+	select {
+	case <-o.settled:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Revoke ends the ownership at once: a write that waits for the log returns, and nothing more is

@@ -222,7 +222,7 @@ func TestPanicOfATaskIsNotThatOfTheProcess(t *testing.T) {
 	e := newEngines(&memory{}, time.Minute)
 	o := open(t, e)
 	o.Go(context.Background(), func(context.Context) { panic("of the application") })
-	o.Settle()
+	_ = o.Settle(context.Background())
 	if err := put(o, "k"); err != nil {
 		t.Errorf("a write after a panic: %v", err)
 	}
