@@ -74,12 +74,12 @@ type Engine struct {
 	Engine  *engine.Engine
 	Restore replica.Restore // what was read from the changelog
 
-	store   *replica.Store
-	engines *Engines
-	free    func()
-	owned   context.Context // ends with the ownership
-	end     context.CancelFunc
-	tasks   sync.WaitGroup
+	store *replica.Store
+	log   *slog.Logger // names the partition
+	free  func()
+	owned context.Context // ends with the ownership
+	end   context.CancelFunc
+	tasks sync.WaitGroup
 
 	settling sync.Once
 	settled  chan struct{} // closed when tasks have returned, after Settle
@@ -131,7 +131,8 @@ func (e *Engines) open(ctx context.Context, p Partition, log *watchedLog) (*Engi
 		return nil, err
 	}
 	log.Log = e.o.Logs.Log(p.Log, p.Number)
-	store, err := replica.Open(ctx, log, e.o.Copies(p.Topic, p.Number, p.Memory), replica.Options{Logger: e.o.Log})
+	lines := e.o.Log.With("topic", p.Topic, "partition", p.Number)
+	store, err := replica.Open(ctx, log, e.o.Copies(p.Topic, p.Number, p.Memory), replica.Options{Logger: lines})
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +141,7 @@ func (e *Engines) open(ctx context.Context, p Partition, log *watchedLog) (*Engi
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	o := &Engine{Engine: eng, Restore: store.Restore(), store: store, engines: e, settled: make(chan struct{})}
+	o := &Engine{Engine: eng, Restore: store.Restore(), store: store, log: lines, settled: make(chan struct{})}
 	o.owned, o.end = context.WithCancel(context.Background())
 	return o, nil
 }
@@ -222,7 +223,7 @@ func (o *Engine) Go(ctx context.Context, fn func(context.Context)) {
 		defer stop()
 		defer func() {
 			if v := recover(); v != nil {
-				o.engines.o.Log.Error("hapax: OnOwned panicked; it is called again when the partition is assigned again",
+				o.log.Error("hapax: OnOwned panicked; it is called again when the partition is assigned again",
 					"panic", untrusted.Text(fmt.Sprint(v)), "stack", string(debug.Stack()))
 			}
 		}()
@@ -260,7 +261,7 @@ func (o *Engine) Close() {
 		defer o.free()
 		o.tasks.Wait()
 		if err := o.Engine.Close(); err != nil && !ended(err) {
-			o.engines.o.Log.Warn("hapax: closing the local copy of a changelog failed; it is restored when the partition is opened again", "error", err)
+			o.log.Warn("hapax: closing the local copy of a changelog failed; it is restored when the partition is opened again", "error", err)
 		}
 	}()
 }

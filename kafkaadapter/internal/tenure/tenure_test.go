@@ -1,11 +1,13 @@
 package tenure
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -219,10 +221,14 @@ func TestFailedTopicIsPreparedAgain(t *testing.T) {
 }
 
 func TestPanicOfATaskIsNotThatOfTheProcess(t *testing.T) {
-	e := newEngines(&memory{}, time.Minute)
+	e, lines := newEngines(&memory{}, time.Minute), &bytes.Buffer{}
+	e.o.Log = slog.New(slog.NewTextHandler(lines, nil))
 	o := open(t, e)
 	o.Go(context.Background(), func(context.Context) { panic("of the application") })
 	_ = o.Settle(context.Background())
+	if text := lines.String(); !strings.Contains(text, "OnOwned panicked") || !strings.Contains(text, "topic=t partition=0") {
+		t.Errorf("the line does not name the partition: %s", text)
+	}
 	if err := put(o, "k"); err != nil {
 		t.Errorf("a write after a panic: %v", err)
 	}
